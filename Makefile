@@ -15,6 +15,9 @@ S3RVER := $(VENV)/s3rver/.installed
 FAKE_GCS := $(VENV)/fake-gcs-server/.installed
 COMPILED := $(VENV)/.compiled
 ARCHIVE := $(VENV)/spark.jsa
+# Go builds while pip installs, and lint runs while npm waits for the network. The longest begins first.
+SET_UP := $(FAKE_GCS) $(INSTALLED) $(AZURITE) $(S3RVER) $(COMPILED) $(ARCHIVE)
+AT_ONCE = $(MAKE) --no-print-directory --jobs=3
 PYTEST := $(BIN)/python -m pytest
 # A file of tests stays in one process; those of units come last, and are short.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -57,13 +60,13 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
-	@echo "make test              lint, then all tests but those of test-long (about 20 minutes); WORKERS=2 at once"
+	@echo "make test              lint, then all tests but those of test-long (about 18 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
@@ -81,18 +84,24 @@ help:
 	@echo "make wheel             build dist/*.whl"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
-setup: $(INSTALLED) $(AZURITE) $(S3RVER) $(FAKE_GCS) $(COMPILED) $(ARCHIVE)
+prepared: $(SET_UP)
+	@:
+
+setup:
+	@+$(AT_ONCE) prepared
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
 demo: setup
 	@echo "== The demo, on $(STORE)"
 	$(BIN)/python bench/demo.py --store $(STORE)
 
-check: lint
+check:
+	@+$(AT_ONCE) prepared lint
 	@echo "== Tests of units, of golden directories, and of the stores in memory and on disk"
 	$(PYTEST) $(PARALLEL) -m "not long and not server" tests/unit tests/test_golden.py tests/contract
 
-test: lint
+test:
+	@+$(AT_ONCE) prepared lint
 	@echo "== Tests; make test-long has others"
 	$(PYTEST) $(PARALLEL) -m "not long"
 
@@ -175,7 +184,7 @@ fuzz: setup
 	@echo "== Fuzzing the parsers"
 	@$(BIN)/python -m tests.fuzz $(HARNESS) --seconds $(SECONDS) --processes $$(nproc)
 
-lint: setup
+lint: $(INSTALLED)
 	@echo "== Lint"
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -208,7 +217,8 @@ $(COMPILED): $(INSTALLED) tests/compiled_zip.py
 	@$(BIN)/python -m tests.compiled_zip
 	@touch $@
 
-$(ARCHIVE): $(INSTALLED) tests/java_archive.py .ci/java/bin/java
+# Not beside the compilation, which replaces archives that Spark's Python reads.
+$(ARCHIVE): $(INSTALLED) tests/java_archive.py .ci/java/bin/java | $(COMPILED)
 	@echo "== Keeping Spark's classes as Java has read them (230 MB), so that each session begins in half the time"
 	@DBIO_JAVA_OPTIONS="$(SHORT_LIVED)" $(BIN)/python -m tests.java_archive $@
 
@@ -264,7 +274,7 @@ $(AZURITE) $(S3RVER): $(VENV)/%/.installed: .ci/npm/%/package.json .ci/npm/%/pac
 	@touch $@
 
 # With the Go of PyPI, and with nothing that another Go left on the machine; of all that, only the program stays.
-$(FAKE_GCS): .ci/go/fake-gcs-server/go.mod .ci/go/fake-gcs-server/go.sum | $(INSTALLED)
+$(FAKE_GCS): .ci/go/fake-gcs-server/go.mod .ci/go/fake-gcs-server/go.sum | $(BIN)/pip
 	@echo "== Building fake-gcs-server, as .ci/go/fake-gcs-server/go.sum says (some two minutes)"
 	@rm -rf $(@D)
 	@mkdir -p $(@D)

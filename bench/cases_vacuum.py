@@ -26,7 +26,7 @@ from bench import report
 from bench.cases_requests import kinds
 from bench.measure import Bench, Timing
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.testing import MemoryStore
 from tests import front
 from tests.servers import Request, S3Server

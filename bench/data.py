@@ -15,7 +15,7 @@ from pyspark.sql.types import DateType, DoubleType, LongType, StringType, Struct
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 
 MONTH = "ship_month"
 """The column to partition lineitem by: the first day of the month, 84 of them."""

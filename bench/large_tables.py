@@ -16,7 +16,10 @@ from typing import Any
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds, CommitInfo, CommitMarker, FileInfo, encode, pack_files, pack_schema
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import pack_schema
 
 DAYS = 336
 COLUMNS: dict[str, Any] = {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dbio_commit.commit.transaction import Transaction as Transaction
     from dbio_commit.log.snapshot import Snapshot as Snapshot
     from dbio_commit.protocol.commits import Commit as Commit
-    from dbio_commit.protocol.markers import FileInfo as FileInfo
+    from dbio_commit.protocol.markers.files import FileInfo as FileInfo
     from dbio_commit.protocol.state import DataFile as DataFile
     from dbio_commit.spark.api import batch_writer as batch_writer
     from dbio_commit.spark.api import changes as changes
@@ -73,7 +73,7 @@ _HOMES = {
         "dbio_commit.commit.transaction": "Transaction",
         "dbio_commit.log.snapshot": "Snapshot",
         "dbio_commit.protocol.commits": "Commit",
-        "dbio_commit.protocol.markers": "FileInfo",
+        "dbio_commit.protocol.markers.files": "FileInfo",
         "dbio_commit.protocol.state": "DataFile",
         "dbio_commit.spark.api": """
             batch_writer changes compact constrain delete enable for_each_batch merge read register update
@@ -90,7 +90,7 @@ _HOMES = {
 _MOVED = {
     "Application": "dbio_commit.protocol.applications",
     "AsOf": "dbio_commit.protocol.commits",
-    "Bounds": "dbio_commit.protocol.markers",
+    "Bounds": "dbio_commit.protocol.markers.files",
     "CheckReport": "dbio_commit.upkeep.check",
     "Clause": "dbio_commit.spark.rewrite.clauses",
     "CommitChanges": "dbio_commit.feed.streams",
@@ -107,7 +107,7 @@ _MOVED = {
     "Mode": "dbio_commit.base.options",
     "NotMatched": "dbio_commit.spark.rewrite.clauses",
     "NotMatchedBySource": "dbio_commit.spark.rewrite.clauses",
-    "Operation": "dbio_commit.protocol.markers",
+    "Operation": "dbio_commit.protocol.markers.commit",
     "PendingTransaction": "dbio_commit.upkeep.check",
     "Published": "dbio_commit.upkeep.publish",
     "Reason": "dbio_commit.protocol.garbage",

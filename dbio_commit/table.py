@@ -26,12 +26,12 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
 from dbio_commit.upkeep.drop import DropReport, drop
@@ -96,6 +96,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.url!r})"  # without storage_options: they hold secrets
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the URL and the storage_options: the process that loads it opens the table anew."""
+        if self.location is None:
+            raise TypeError(f"{self!r} is over a store of the caller, which another process cannot open")
+        return type(self), (self.url, self.storage_options)
 
     @property
     def url(self) -> str:
@@ -162,9 +168,9 @@ class Table:
         snapshot = self.snapshot()
         if snapshot.schema is not None:
             return snapshot.schema
-        from dbio_commit.log.frames import table_columns
+        from dbio_commit.log.found_columns import table_columns
 
-        return table_columns(snapshot, self.store)
+        return table_columns(self.store, snapshot)
 
     def settings(self) -> Mapping[str, str]:
         """The settings now, by name. Raises what `snapshot` raises."""
@@ -400,16 +406,14 @@ class Table:
         self.refuse_partition()
         from dbio_commit.upkeep.compact.run import compact
 
-        return compact(
-            self.store,
-            self.clock,
+        options = CompactOptions(
             target_size=target_size,
             where=where,
-            sort_by=sort_by,
-            z_order=z_order,
+            sort_by=column_names(sort_by),
+            z_order=column_names(z_order),
             min_files=min_files,
-            dry_run=dry_run,
         )
+        return compact(self.store, self.clock, options, dry_run=dry_run)
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.

@@ -12,9 +12,10 @@ from uuid import uuid4
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import join, split
-from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
+from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
+from dbio_commit.store.paths import remove_upwards
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dbio_commit as dbio
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS
 
 PAGE = Path(__file__).parents[1] / "docs/API.md"
@@ -28,7 +28,7 @@ RESULTS = {
     "dbio_commit.protocol.applications": ["Application"],
     "dbio_commit.protocol.entry": ["Entry"],
     "dbio_commit.protocol.garbage": ["Reason"],
-    "dbio_commit.protocol.markers": ["Bounds"],
+    "dbio_commit.protocol.markers.files": ["Bounds"],
     "dbio_commit.protocol.scope": ["Scope"],
     "dbio_commit.upkeep.check": ["CheckReport", "PendingTransaction", "WrongSize"],
     "dbio_commit.upkeep.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
@@ -47,7 +47,7 @@ OPTIONS = {
     "dbio_commit.log.frames": ["Filter", "Term"],
     "dbio_commit.log.unlike": ["Progress"],
     "dbio_commit.protocol.commits": ["AsOf"],
-    "dbio_commit.protocol.markers": ["Operation"],
+    "dbio_commit.protocol.markers.commit": ["Operation"],
     "dbio_commit.protocol.names": ["Partition"],
     "dbio_commit.protocol.partition_values": ["Given"],
     "dbio_commit.protocol.settings": ["Format", "Layout"],

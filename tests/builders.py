@@ -11,7 +11,10 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import encode_position
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, Body, CommitInfo, CommitMarker, as_recorded, encode, pack_schema
+from dbio_commit.protocol.markers.bodies import Body, encode
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, as_recorded
+from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.versions import Versions, add_up
 from dbio_commit.table import Table

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping
+from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner, Result
 
 from dbio_commit import FileInfo, Table, Transaction
+from dbio_commit.cli import main
 from dbio_commit.cli.commands import app
 from dbio_commit.protocol import names
 
@@ -61,6 +64,30 @@ def dbio_json(*args: object) -> Any:
 def process(*args: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dbio_commit.cli", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | (env or {}))
+
+
+_FORKS = get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.command_line", "adlfs", "gcsfs", "s3fs"])
+
+
+def forked(*args: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a process of its own with that environment, a fork of one that has imported all: to do that takes a second."""
+    words = [str(arg) for arg in args]
+    with TemporaryDirectory() as directory:
+        out, err = Path(directory, "out"), Path(directory, "err")
+        child = _FORKS.Process(target=_main, args=(words, dict(env), out, err))
+        child.start()
+        child.join()
+        assert child.exitcode is not None
+        return subprocess.CompletedProcess(words, child.exitcode, out.read_text(), err.read_text())
+
+
+def _main(words: list[str], env: dict[str, str], out: Path, err: Path) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    sys.stdout, sys.stderr = out.open("w"), err.open("w")
+    sys.argv = ["dbio", *words]
+    main()
 
 
 def as_nobody(*args: str) -> subprocess.CompletedProcess[str]:

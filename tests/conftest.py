@@ -5,7 +5,7 @@ Spark Connect is not here: it and a classic session do not share a process.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -85,13 +85,36 @@ SLOW_TWINS = {
     "test_the_command_line_deletes_what_its_dry_run_says": {"azure", "s3"},
     "test_all_commands_work_with_the_credentials_of_the_environment": {"azure", "gcs"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5", "gcs-5"},
+    "test_small_files_become_one_in_each_partition": {"azure-sort", "azure-z", "gcs-sort", "gcs-none"},
+    "test_few_files_and_those_of_other_partitions_stay": {"azure", "gcs"},
+    "test_few_files_are_written_and_small_ones_put_together_on_the_store": {"azure", "gcs"},
+    "test_a_dry_run_says_what_would_be_done_and_changes_nothing": {
+        "make_table-azure",
+        "make_table-gcs",
+        "make_directory-local",
+        "make_directory-s3",
+    },
+    "test_of_many_processes_that_create_one_table_exactly_one_wins": {"2"},
+    "test_many_processes_that_append_to_a_table_which_is_not_there_yet_all_write_to_the_same": {"2"},
+    "test_a_random_merge_is_what_duckdb_makes_of_it": {"4", "5", "6", "7"},
 }
 """Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
 
+LOST_TWINS = pytest.StashKey[list[str]]()
+"""What `lost_twins` found. It is kept only if every test was collected."""
+
+
+def lost_twins(twins: Mapping[str, Iterable[str]], cases: Iterable[tuple[str, str]]) -> list[str]:
+    """The twins, as `test[case]`, that are none of the cases of tests."""
+    return sorted(f"{name}[{case}]" for name, case in {(name, it) for name in twins for it in twins[name]} - {*cases})
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the tests that need a server, as their fixtures tell, those that it cannot pass, and slow twins."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.ignore:
+        functions = [item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+        config.stash[LOST_TWINS] = lost_twins(SLOW_TWINS, ((it.originalname, it.callspec.id) for it in functions))
     for item in items:
         if not isinstance(item, pytest.Function):
             continue

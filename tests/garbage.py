@@ -7,7 +7,7 @@ from functools import cache
 from dbio_commit import FileInfo, Table, Transaction
 from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol import names
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.contract import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import Partition, stage, write, write_days
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table

@@ -6,7 +6,7 @@ from datetime import timedelta
 from html.parser import HTMLParser
 
 from dbio_commit import Table
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import stage
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
-    from dbio_commit.protocol.markers import App
+    from dbio_commit.protocol.markers.start import App
 
 Step = Literal["claimed", "committing", "committed"]
 """The start marker has come, from the first task that writes; all is written, and the turn is taken; the commit marker
@@ -88,7 +88,8 @@ def _patch(kind: Any, step: str, flags: Path) -> None:
 
 
 def _app(path: str, body: bytes) -> "App | None":
-    from dbio_commit.protocol.markers import decode_begun, decode_commit
+    from dbio_commit.protocol.markers.commit import decode_commit
+    from dbio_commit.protocol.markers.start import decode_begun
 
     if path.startswith("_started_"):
         begun = decode_begun(body, where=path)

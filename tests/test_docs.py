@@ -26,7 +26,14 @@ from markdown_it.token import Token
 import dbio_commit
 from dbio_commit.base import errors
 from dbio_commit.cli.commands import app
-from dbio_commit.protocol import markers
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
+from dbio_commit.protocol.markers.descriptor import decode_descriptor
+from dbio_commit.protocol.markers.files import AddedFiles
+from dbio_commit.protocol.markers.purge import decode_purge
+from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.tombstone import decode_tombstone
+from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark import datasource
 from dbio_commit.spark.api import write
 from dbio_commit.spark.feed import options, sink
@@ -74,6 +81,7 @@ def has_examples(document: Path) -> bool:
     return any(block.kind == "python" or "$ dbio " in block.text for block in blocks(document))
 
 
+@pytest.mark.slow("the examples of all documents but one are run")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [*filter(has_examples, DOCUMENTS)], ids=lambda path: path.name)
 def test_every_example_of_a_document_does_what_it_says(
@@ -264,17 +272,17 @@ def test_every_decision_names_its_alternatives(record: Path) -> None:
 
 def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -> None:
     bodies = {block.kind.removeprefix("json "): block.text.encode() for block in blocks(ROOT / "docs/PROTOCOL.md")}
-    descriptor = markers.decode_descriptor(bodies["descriptor"], where="the document")
-    commit = markers.decode_commit(bodies["commit"], where="the document")
-    abort = markers.decode_commit(bodies["abort"], where="the document")
-    referring = markers.decode_commit(bodies["referring"], where="the document")
-    settings = markers.decode_commit(bodies["settings"], where="the document")
-    compaction = markers.decode_commit(bodies["compaction"], where="the document")
-    recorded = markers.decode_commit(bodies["recorded"], where="the document")
-    begun = markers.decode_begun(bodies["begun"], where="the document")
-    turn = markers.decode_turn(bodies["turn"], where="the document")
-    tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
-    purge = markers.decode_purge(bodies["purge"], where="the document")
+    descriptor = decode_descriptor(bodies["descriptor"], where="the document")
+    commit = decode_commit(bodies["commit"], where="the document")
+    abort = decode_commit(bodies["abort"], where="the document")
+    referring = decode_commit(bodies["referring"], where="the document")
+    settings = decode_commit(bodies["settings"], where="the document")
+    compaction = decode_commit(bodies["compaction"], where="the document")
+    recorded = decode_commit(bodies["recorded"], where="the document")
+    begun = decode_begun(bodies["begun"], where="the document")
+    turn = decode_turn(bodies["turn"], where="the document")
+    tombstone = decode_tombstone(bodies["tombstone"], where="the document")
+    purge = decode_purge(bodies["purge"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
     assert referring.dbio_commit
@@ -283,20 +291,20 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     assert recorded.dbio_commit
     assert begun
     told = (it.dbio_commit for it in (commit, referring, settings, compaction, recorded))
-    shown = {key for info in told if info for key in json.loads(markers.encode(info))}
-    assert shown == {*markers.CommitInfo.__struct_encode_fields__}, "a key is not shown"
+    shown = {key for info in told if info for key in json.loads(encode(info))}
+    assert shown == {*CommitInfo.__struct_encode_fields__}, "a key is not shown"
     examples = {"descriptor": descriptor, "commit": commit, "begun": begun, "turn": turn, "tombstone": tombstone}
     examples |= {"purge": purge}
     for name, example in examples.items():
         assert json.loads(bodies[name]).keys() == {*example.__struct_fields__}, "a key is not shown"
     files = json.loads(bodies["commit"])["dbio_commit"]["files"]
-    assert all(files[key] for key in markers.AddedFiles.__struct_fields__), "a key is not shown"
+    assert all(files[key] for key in AddedFiles.__struct_fields__), "a key is not shown"
     assert abort.is_abort
     decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
                "settings": settings, "compaction": compaction, "begun": begun, "turn": turn,
                "tombstone": tombstone, "purge": purge}  # fmt: skip
     for name, body in decoded.items():
-        assert json.loads(markers.encode(body)) == json.loads(bodies[name])
+        assert json.loads(encode(body)) == json.loads(bodies[name])
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest, durations
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -37,3 +39,38 @@ def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
     skipped = [re.findall(r'reason="make ([^"]+)"', path.read_text()) for path in (ROOT / "tests").rglob("test_*.py")]
     named = {target for found in skipped for target in found if target[0].isalpha()}
     assert {"test-rgw", "test-browser"} <= named <= targets
+
+
+def test_every_slow_twin_is_a_case_of_a_test(pytestconfig: pytest.Config) -> None:
+    if conftest.LOST_TWINS not in pytestconfig.stash:
+        pytest.skip("not all tests were collected; make test collects them")
+    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/conftest.py names what is no test"
+
+
+def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
+    cases = [("test_reads", "s3"), ("test_reads", "azure"), ("test_writes", "s3")]
+    assert conftest.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
+    twins = {"test_reads": {"s3", "gcs"}, "test_renamed": {"s3"}}
+    assert conftest.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
+
+
+def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:
+    table = durations.rows(durations.DOCUMENT.read_text())
+    assert {test: why for test, (_, why) in table.items()} == durations.declared(), "run tests/durations.py"
+
+
+def test_the_table_of_slow_tests_is_made_of_a_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    cases = {"test_a[1]": 2.4, "test_a[2]": 9.4, "test_b": 30, "test_new": 11}
+    lines = [f'<testcase classname="tests.x" name="{name}" time="{seconds}"/>' for name, seconds in cases.items()]
+    report.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
+    seconds = durations.measured(report)
+    assert {name: round(it) for name, it in seconds.items()} == {"test_b": 30, "test_a": 12, "test_new": 11}
+
+    old = f"before\n\n{durations.HEAD}| `test_c` | 20 | c |\n| `test_gone` | 99 | gone |\n\nafter\n\nmore\n"
+    document = durations.written(old, {"test_a": "a", "test_b": "b", "test_c": "c", "test_d": "d"}, seconds)
+
+    assert document.startswith("before\n\n")
+    assert document.endswith("|\n\nafter\n\nmore\n")
+    found = {"test_b": ("30", "b"), "test_c": ("20", "c"), "test_a": ("12", "a"), "test_d": ("?", "d")}
+    assert [*durations.rows(document).items()] == [*found.items()]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from dbio_commit import Commit, Table, TableNotFoundError, Transaction
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.testing import ManualClock, MemoryStore
 

@@ -1,6 +1,6 @@
-"""VACUUM on a schedule: `schedule` is the service (`python -m vacuum`). What it does is in `dbio_commit.upkeep.vacuum`.
+"""VACUUM on a schedule: a service, run by `python -m vacuum`. The vacuum itself is in `dbio_commit.upkeep.vacuum`.
 
-Its functions and classes are imported when they are first asked for, so that commands begin at once.
+The names below are imported at first use, so that commands start fast.
 """
 
 TYPE_CHECKING = False  # without an import of `typing`

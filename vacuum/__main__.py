@@ -1,4 +1,4 @@
-"""`python -m vacuum`: the commands, or what to install for them."""
+"""`python -m vacuum`: runs the commands. If a package is missing, says which extra to install."""
 
 import io
 import sys
@@ -13,7 +13,7 @@ def main() -> None:
 
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal's encoding lacks
     from dbio_commit.base.errors import MissingPackageError
     from dbio_commit.base.packages import needs
 

@@ -1,6 +1,6 @@
-"""`python -m vacuum serve | once | check`: the process around the schedule, its signals and exit codes.
+"""`python -m vacuum serve | once | check`: the process around the service, with its signals and exit codes.
 
-What only a command needs is imported when it is used.
+Each command imports the modules that only it needs.
 """
 
 import os
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="vacuum",
     help="Vacuum tables on a schedule.",
-    epilog="Exit codes: 0 fine, or ended by a signal; 1 something failed; 2 usage, or a mistake in the configuration.",
+    epilog="Exit codes: 0 success, or ended by a signal; 1 something failed; 2 wrong usage or configuration.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 _ECHO_S = 1.0
-"""timeout(1), and some shells, signal the process and then its group: one wish, two signals."""
+"""A second signal within this time counts as the same: timeout(1) and some shells signal a process, then its group."""
 
 _DONE = b"\0"
-"""What the work sends when it is over; a signal sends its number."""
+"""The byte that the work sends when it has ended. A signal sends its number."""
 
-_Config = Annotated[Path, typer.Option(show_default=False, help="The configuration, such as vacuum.toml.")]
+_Config = Annotated[Path, typer.Option(show_default=False, help="The configuration file, such as vacuum.toml.")]
 
 
 @app.command()
 def serve(config: _Config) -> None:
-    """Vacuum by the clock until SIGTERM or SIGINT, and answer on /metrics, /health and /report."""
+    """Vacuum on schedule until SIGTERM or SIGINT, and serve /metrics, /health and /report."""
     service = _service(config)
 
     def work() -> int:
@@ -70,10 +70,10 @@ def serve(config: _Config) -> None:
 def once(
     config: _Config,
     metrics_file: Annotated[
-        Path | None, typer.Option(show_default=False, help="Write the metrics there, for the node exporter.")
+        Path | None, typer.Option(show_default=False, help="Write the metrics to this file, for the node exporter.")
     ] = None,
 ) -> None:
-    """Vacuum every table once, now, and print a line for each. Exits with 1 if any failed."""
+    """Vacuum each table once, now, and print a line for each. Exits with 1 if one failed."""
     service = _service(config)
 
     def work() -> int:
@@ -91,7 +91,7 @@ def once(
 
 @app.command()
 def check(config: _Config) -> None:
-    """Check the configuration, and list the tables that it means now."""
+    """Check the configuration, and list the tables that match it now."""
     service = _service(config)
     from vacuum.discovery import find_tables
 
@@ -125,8 +125,8 @@ def _log() -> "BoundLogger":
 
 
 def _until_done(work: Callable[[], int], stop: Event) -> int:
-    """Runs the work beside the main thread, to which signals come: one ends it in good order, a later one at once."""
-    # Through a socket: the kernel may give a signal to any thread, and then no lock or queue wakes the main one.
+    """Runs the work in a thread. The main thread gets signals: the first sets `stop`, a later one ends the process."""
+    # Signals come through a socket: the kernel may deliver one to any thread, which would not wake a lock or queue.
     reader, writer = socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno())

@@ -1,37 +1,26 @@
-"""A compaction on the schedule: what is asked for, one table's, and what the service says of it.
+"""The compaction of a table before its vacuum, and a summary of it for the log and the metrics.
 
-How files are put together is in `dbio_commit.upkeep.compact`, which needs pyarrow and is imported only when it runs.
+The compaction itself is in `dbio_commit.upkeep.compact`. That needs pyarrow, so it is imported only when it runs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import STOPPED, CompactReport, LeftFiles
 from dbio_commit.upkeep.figures import count_text, files_text
 
 MIN_FILES = 2
-"""Also where rows are ordered, so that no file that lies alone is written again each night."""
+"""The default of `min_files`, also if rows are sorted: else each single file would be written again each night."""
 
 MOST_LEFT = 100
 _MOST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactOptions:
-    """As those of `Table.compact`."""
-
-    target_size: int = TARGET_BYTES
-    where: str | None = None
-    sort_by: tuple[str, ...] = ()
-    z_order: tuple[str, ...] = ()
-    min_files: int = MIN_FILES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Files that were to become one, and stay as they are."""
+    """Files that were to become one file, but stay as they are."""
 
     first: str
     """Relative to the root of the table."""
@@ -41,11 +30,11 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSummary:
-    """What the log and the metrics say of a compaction: of a bounded size, however large the table is."""
+    """A compaction in short, for the log and the metrics. Its size is bounded, however large the table is."""
 
     dry_run: bool = False
     files: int = 0
-    """That were put together; in a dry run, that would be."""
+    """The files that were compacted; in a dry run, those that would be."""
     size: int = 0
     new_files: int = 0
     new_size: int = 0
@@ -53,7 +42,7 @@ class CompactionSummary:
     left: tuple[Left, ...] = ()
     left_files: int = 0
     stopped: bool = False
-    """It was told to stop before it was done; the next run does the rest."""
+    """Whether it was stopped before it was done. The next run does the rest."""
 
     @classmethod
     def of(cls, report: CompactReport) -> "CompactionSummary":
@@ -72,7 +61,7 @@ class CompactionSummary:
 
     @property
     def text(self) -> str:
-        """The same in words, on one line."""
+        """The summary in words, on one line."""
         would = "would be " if self.dry_run else ""
         parts = [
             f"{files_text(self.files, self.size)}, {would}compacted into {count_text(self.new_files, 'file')}"
@@ -87,27 +76,17 @@ class CompactionSummary:
 def compact_table(
     table: Table, options: CompactOptions, *, dry_run: bool, stop: Callable[[], bool]
 ) -> CompactionSummary:
-    """Puts the table's small files together. `stop` ends that after the files that are being written.
+    """Compacts the table. Once `stop` returns true, ends after the files that are being written.
 
     Raises as `Table.compact`.
     """
     table.refuse_partition()
     from dbio_commit.upkeep.compact.run import compact, in_threads
 
-    ordered = bool(options.sort_by or options.z_order)
-    threads = {"at_once": 1} if ordered else {}  # a process has a bound on its memory, and all rows of a file are in it
-    report = compact(
-        table.store,
-        table.clock,
-        target_size=options.target_size,
-        where=options.where,
-        sort_by=options.sort_by,
-        z_order=options.z_order,
-        min_files=options.min_files,
-        dry_run=dry_run,
-        hands=in_threads(table.store, stop=stop, **threads),
-        stop=stop,
-    )
+    # The process has a bound on its memory, and sorting needs all rows of a new file in memory.
+    threads = {"at_once": 1} if options.is_ordered else {}
+    hands = in_threads(table.store, stop=stop, **threads)
+    report = compact(table.store, table.clock, options, dry_run=dry_run, hands=hands, stop=stop)
     return CompactionSummary.of(report)
 
 

@@ -1,4 +1,4 @@
-"""Which tables an entry of the configuration means: looks at directories, and opens no table."""
+"""Finds the tables of an entry of the configuration. Lists directories, and opens no table."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from vacuum.process import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTable:
-    """A table, and the entry that says how it is to be vacuumed."""
+    """A table, and the entry with its options."""
 
     location: Location
     entry: ConfigEntry
@@ -38,9 +38,9 @@ class FoundTable:
 
 
 def find_tables(entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> list[FoundTable]:
-    """The entry's tables, as they are now. A table belongs to the entry that names it, else to the first that matches.
+    """The tables of the entry now. A table belongs to the entry with its path, else to the first pattern that matches.
 
-    Raises StoreError where the directories of a pattern cannot be listed.
+    Raises StoreError if the directories of a pattern cannot be listed.
     """
     found = _find(entry) if entry.is_pattern else [entry.location]
     return [FoundTable(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
@@ -64,12 +64,12 @@ def _find(entry: ConfigEntry) -> list[Location]:
     def is_table(path: str) -> bool:
         candidate = open_store(at(root + path), options)
         try:
-            # Asked for, not listed: what is in a table's log, and how much, is for a process of its own.
+            # A request for one object, as a listing of the log can be long. Only the process of a run reads the log.
             if candidate.stat_many([names.DESCRIPTOR]) != [None]:
                 return True
             return any(names.parse_log_name(it.path) for it in candidate.list_log())
         except StoreError:
-            return True  # its own run says what is wrong with it, and the others go on
+            return True  # its run will report the error, and other tables are not affected
 
     store = open_store(at(root.rstrip("/") or root), options)
     found = [""]
@@ -94,7 +94,8 @@ def _matches(pattern: Location, location: Location) -> bool:
 
 
 def _matches_name(component: str, name: str) -> bool:
-    """A * stands for no hidden directory, nor for one of a partition: what decides about those lies further up."""
+    """Whether the name matches. A * matches neither hidden directories nor those of partitions, which belong to a table
+    above them."""
     if "*" not in component:
         return component == name
     expression = "[^/]*".join(map(re.escape, component.split("*")))

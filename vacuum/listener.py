@@ -1,6 +1,6 @@
-"""The HTTP listener of the service: GET /metrics, /health and /report, a page that links them, and nothing else.
+"""The HTTP listener of the service: GET /metrics, /health and /report, and a page that links them.
 
-No request makes the service do more than say what it knows: none reaches a store.
+Requests only read what the service knows. None causes a request to a store.
 """
 
 import json
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Whether all is well, and a JSON document that says more."""
+"""Whether all is well, and the details as a JSON document."""
 
 Report = Callable[[str | None], str | None]
-"""A page about the health of one table, or of all of them; None where there is no such table."""
+"""A page about the health of one table, or of all. None if there is no such table."""
 
 REQUEST_S = 10.0
-"""How long a client may take for its request and the answer."""
+"""The most time for a request and its answer."""
 
 MOST_CONNECTIONS = 16
-"""At once; more are closed without an answer."""
+"""The most connections at once. More are closed without an answer."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
 _Request = socket | tuple[bytes, socket]
-"""As `socketserver` has it; ours are sockets."""
+"""The type in `socketserver`. Here, it is always a socket."""
 
 
 @contextmanager
 def listening(host: str, port: int, registry: CollectorRegistry, health: Health, report: Report) -> Iterator[str]:
-    """Answers requests meanwhile. Gives the URL, in which port 0 has become a real one; raises OSError."""
+    """Answers requests within the block. Gives the URL, with the chosen port if `port` is 0. Raises OSError."""
 
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -54,7 +54,7 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
             return found
         status, kind, body = "200 OK", "text/plain", b""
         if path not in ("/", "/health", "/report"):
-            status, body = "404 Not Found", b"there is /metrics, /health, and /report\n"
+            status, body = "404 Not Found", b"not found; see /metrics, /health, or /report\n"
         elif method != "GET":
             status, body = "405 Method Not Allowed", b"use GET\n"
         elif path == "/health":
@@ -64,7 +64,7 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
         elif page := _INDEX if path == "/" else report(_table(environ["QUERY_STRING"])):
             kind, body = "text/html; charset=utf-8", page.encode()
         else:
-            status, body = "404 Not Found", b"there is no such table; /report lists all\n"
+            status, body = "404 Not Found", b"no such table; /report lists all\n"
         start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body))), *_HEADERS])
         return [body]
 
@@ -98,12 +98,12 @@ _INDEX = """<!doctype html>
 
 
 def _table(query: str) -> str | None:
-    """Which table a request asks for, if it asks for one."""
+    """The table that a request names, or None."""
     return next(iter(parse_qs(query, errors="surrogateescape").get("table", [])), None)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, few of them, none for long: who is slow must not take the service's descriptors."""
+    """Has a thread for each connection. Bounds their number and time: slow clients must not use up descriptors."""
 
     daemon_threads = True
 
@@ -122,7 +122,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().process_request(request, client_address)
             return
         self.shutdown_request(request)
-        if now_s - self._refused_s >= REQUEST_S:  # not a line for each: who wants many connections gets no log of them
+        if now_s - self._refused_s >= REQUEST_S:  # not a line for each, as a client could fill the log
             self._refused_s = now_s
             _log.warning("too many connections", most=MOST_CONNECTIONS, client=_host(client_address))
 
@@ -132,9 +132,9 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between connections, twice a second: ends those that have had their time."""
+        """Called twice a second: ends connections whose time is over."""
         now_s = monotonic()
-        with self._lock:  # a connection that is closed is no more among them, so its number cannot be another's
+        with self._lock:  # closed connections are not in `_open`, so that no reused descriptor is shut down
             for request, since_s in self._open.items():
                 if now_s - since_s > REQUEST_S and isinstance(request, socket):
                     with suppress(OSError):  # the client has gone
@@ -160,14 +160,14 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are no news."""
+        """Logs no requests: there are many."""
 
     def get_stderr(self) -> StringIO:
         return _Errors()
 
 
 class _Errors(StringIO):
-    """Where the handler of a request prints an error, and then flushes."""
+    """The stream to which the handler of a request prints an error, and which it flushes then."""
 
     def flush(self) -> None:
         if text := self.getvalue():

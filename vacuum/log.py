@@ -1,4 +1,4 @@
-"""The service's log: one JSON object a line on stderr, whoever speaks, without secrets."""
+"""The service's log: one JSON object a line on stderr, from all libraries, without secrets."""
 
 import logging
 import sys
@@ -44,10 +44,9 @@ def log_as_json(secrets: Collection[str]) -> None:
     threading.excepthook = lambda it: _uncaught(it.exc_type, it.exc_value, it.exc_traceback)
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
-    logging.getLogger("dbio_commit.upkeep.vacuum.run").setLevel(
-        logging.ERROR
-    )  # what a run did, and warns of, the service says
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)  # that a run is skipped, we say ourselves
+    # The service itself logs the results and warnings of runs, and runs that are skipped.
+    logging.getLogger("dbio_commit.upkeep.vacuum.run").setLevel(logging.ERROR)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
@@ -58,15 +57,15 @@ def _uncaught(kind: type[BaseException], error: BaseException | None, trace: Tra
 
 
 def _in_order(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """For the people who read it raw."""
+    """Puts the keys first that people look for."""
     first = {key: event[key] for key in ("time", "level", "event")}
     return first | dict(event)
 
 
 class _Clean:
-    """Works on the whole event before it becomes a line, so that no field of it is forgotten.
+    """Removes secrets from all fields of an event.
 
-    A name that is no UTF-8, or steers a terminal, is escaped; an exception keeps its lines.
+    Escapes characters that are not UTF-8 or control a terminal. An exception keeps its lines.
     """
 
     def __init__(self, secrets: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus is told, in a registry of its own. What happened is `schedule`'s to say."""
+"""The metrics for Prometheus, in a registry of their own. `schedule` reports the events."""
 
 from datetime import datetime
 from typing import TypeVar
@@ -16,12 +16,12 @@ _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
 
 def _of(metric: _Metric, *names: str) -> _Metric:
-    """Of these names: what one of them holds must not cost the metrics of all."""
+    """The metric with these label values, escaped: a value that Prometheus refuses would break all metrics."""
     return metric.labels(*map(label, names))
 
 
 class Metrics:
-    """Of every table by its URL, as `label` writes it; a pattern is no table."""
+    """The metrics of each table, labelled by its URL, and of each pattern."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -94,7 +94,7 @@ class Metrics:
         _of(self._success, table).set(at.timestamp())
 
     def compacted(self, table: str, done: CompactionSummary | None) -> None:
-        """None is one that failed. A dry run has compacted nothing."""
+        """`done` is None if the compaction failed. A dry run has compacted nothing."""
         if done is None:
             _of(self._compaction_failures, table).inc()
         elif not done.dry_run:
@@ -106,7 +106,7 @@ class Metrics:
         for lag in run.health.streams if run.health else ():
             for what, count in (("commits", lag.commits), ("files", lag.files), ("bytes", lag.size_bytes)):
                 _of(self._behind[what], table, lag.query).set(count)
-        if not run.stopped:  # else it has not seen all
+        if not run.stopped:  # else it has not seen all garbage
             _of(self._oldest, table).set(run.oldest_garbage_s or 0)
         if run.dry_run:
             return
@@ -117,6 +117,6 @@ class Metrics:
         _of(self._checkpoints, table).inc(run.checkpoint is not None)
 
     def forget(self, table: str) -> None:
-        """The table is gone: what it says of age and success would raise alarms for ever."""
+        """Removes the metrics of a table that is gone: its ages would raise alarms for ever."""
         for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success, *self._behind.values()):
             metric.remove_by_labels({"table": label(table)})

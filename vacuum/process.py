@@ -1,7 +1,8 @@
-"""One table's vacuum, or compaction, in a process of its own, with bounds on its time and memory: both ends of it.
+"""Runs the vacuum or compaction of one table in a process of its own, with bounds on time and memory.
 
-Anybody who may write to a table's prefix can make its vacuum slow or large. Then this process is ended, which vacuum
-may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
+Anyone who may write to a table's prefix can make its vacuum slow or large. The process is then killed, which is safe at
+any moment, and other tables are not affected. (docs/adr/0017) Both the side of the service and that of the process are
+here.
 """
 
 import json
@@ -26,26 +27,27 @@ from dbio_commit.base.texts import plain
 from dbio_commit.feed.streams import StreamLag
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import TableHealth, look
 from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
-from vacuum.compaction import CompactionSummary, CompactOptions, compact_table
+from vacuum.compaction import CompactionSummary, compact_table
 
 STOP_S = 45.0
-"""How long what is told to stop may go on with the batch that it is at."""
+"""The most time for the current batch after a stop. Then the process is killed."""
 
 _CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.process import main; main(int(sys.argv[2]))"
-"""Looks for modules where this process does: a `vacuum.py` where it happens to run is not ours."""
+"""Uses the search path of this process, so that a `vacuum.py` in the current directory is not imported."""
 
 _POLL_S = 0.1
 _log = get_logger(__name__)
 _STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
-"""No answer is larger: it has numbers, and a few messages."""
+"""The most bytes of an answer, which has numbers and a few messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the process is told. Goes through a pipe, since it may hold secrets."""
+    """What the process must do. Sent through a pipe, as it may have secrets."""
 
     url: str
     storage_options: Mapping[str, Any] = field(repr=False)
@@ -54,22 +56,22 @@ class Job:
     memory_mb: int
     deadline_s: float
     compact: CompactOptions | None = None
-    """What `compact_in_process` goes by."""
+    """The options for `compact_in_process`."""
     streams: Sequence[str] = ()
     """The checkpoints of streams that read the table."""
     secrets: Collection[str] = field(repr=False)
-    """What its log must not show."""
+    """Texts that its log must not show."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed(Exception):
-    """A vacuum or a compaction that came to no report: an error of its own, or the end that it was put to."""
+    """A vacuum or a compaction ended without a report: it failed, or its process was killed or died."""
 
     error: str
-    """What kind: the name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
+    """The name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
     message: str
     traceback: str = ""
-    """Where a bug came from; empty for errors of ours, which say all themselves."""
+    """Empty for a DbioError, whose message is enough."""
 
     def __str__(self) -> str:
         return self.message
@@ -88,27 +90,27 @@ _ANSWER = TypeAdapter(_Answer)
 
 
 def vacuum_in_process(job: Job, *, stop: Event) -> RunSummary:
-    """Runs the job in a new process, and ends that at its bounds. Raises RunFailed.
+    """Runs the job in a new process, and kills the process if it exceeds its bounds. Raises RunFailed.
 
-    `stop` ends it in good order, as `Control.stop` does; where that takes too long, the process is killed too.
+    `stop` ends the run after the current batch, as `Control.stop` does. If that takes too long, the process is killed.
     """
     answer = _in_process(replace(job, compact=None), stop)
     return answer.summary or RunSummary(dry_run=job.dry_run, stopped=True)
 
 
 def compact_in_process(job: Job, *, stop: Event) -> CompactionSummary:
-    """The same for the job's compaction, in another process: whatever ends that, the vacuum can still run."""
+    """As `vacuum_in_process`, for the job's compaction. In another process, so that the vacuum can run in any case."""
     answer = _in_process(job, stop)
     return answer.compaction or CompactionSummary(dry_run=job.dry_run, stopped=True)
 
 
 def _in_process(job: Job, stop: Event) -> _Answer:
-    """An answer without content where the process did not stop, and was killed. Raises RunFailed."""
+    """The answer of the process; empty if it was stopped but had to be killed. Raises RunFailed."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
             command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), str(theirs.fileno())]
-            # In a session of its own: a signal from the terminal is for the service, which tells us.
+            # In a session of its own, as signals from the terminal are for the service, which then sets `stop`.
             child = Popen(command, pass_fds=[theirs.fileno()], stdin=DEVNULL, stdout=DEVNULL, start_new_session=True)
         with child:
             try:
@@ -124,27 +126,27 @@ def _in_process(job: Job, stop: Event) -> _Answer:
 
 
 def _wait(connection: Connection, child: "Popen[bytes]", job: Job, stop: Event) -> None:
-    """Until there is an answer, or none will come. Raises RunFailed, _WouldNotStop."""
+    """Waits until there is an answer, or the process has ended. Raises RunFailed, _WouldNotStop."""
     began_s = monotonic()
-    told_s: float | None = None
+    stopped_s: float | None = None
     while not connection.poll(_POLL_S):
         now_s = monotonic()
-        if stop.is_set() and told_s is None:
+        if stop.is_set() and stopped_s is None:
             connection.send_bytes(_STOP)
-            told_s = now_s
-        if told_s is not None and now_s - told_s > STOP_S:
+            stopped_s = now_s
+        if stopped_s is not None and now_s - stopped_s > STOP_S:
             raise _WouldNotStop
         if now_s - began_s > job.deadline_s:
             raise RunFailed(
                 "TimeLimit",
-                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is done, and the "
-                "next run goes on. Give it more time; or look at its store, and at who wrote what to its prefix",
+                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is kept, and the "
+                "next run continues. Raise deadline_s; or look for a slow store, or for foreign files below the table",
             )
         if (used := _resident_bytes(child.pid)) > job.memory_mb * 2**20:
             raise RunFailed(
                 "MemoryLimit",
-                f"needed {used / 2**20:,.0f} MB, more than {job.memory_mb:,} (memory_mb), and was ended. Give it more "
-                "where the table is that large; else look who wrote what to its prefix",
+                f"needed {used / 2**20:,.0f} MB, more than {job.memory_mb:,} (memory_mb), and was ended. Raise "
+                "memory_mb if the table is that large; else look for foreign files below the table",
             )
 
 
@@ -156,7 +158,7 @@ def _read(answer: bytes) -> _Answer:
     try:
         found = _ANSWER.validate_json(answer)
     except ValidationError as error:
-        message = f"its process answered what cannot be read, with {error.error_count()} mistakes"
+        message = f"the answer of its process cannot be read: {error.error_count()} mistakes"
         raise RunFailed("ProcessDied", message) from None
     if found.summary is None and found.compaction is None:
         raise RunFailed(found.error, found.message, found.traceback)
@@ -166,11 +168,11 @@ def _read(answer: bytes) -> _Answer:
 def _died(child: "Popen[bytes]") -> RunFailed:
     code = child.wait()
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    return RunFailed("ProcessDied", f"its process ended {how}, and said nothing; the system may have run out of memory")
+    return RunFailed("ProcessDied", f"its process ended {how} without an answer; the system may have run out of memory")
 
 
 def _resident_bytes(pid: int) -> int:
-    """What it has in memory; 0 where the system does not tell (Linux does)."""
+    """The resident memory of the process. Known on Linux only, else 0."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -182,7 +184,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def main(descriptor: int) -> None:
-    """Does the one job that comes through the connection, and answers."""
+    """Runs the job that comes through the connection, and sends the answer."""
     from vacuum.log import log_as_json
 
     connection, stop = Connection(descriptor), Event()
@@ -194,7 +196,7 @@ def main(descriptor: int) -> None:
 
 
 def _written(answer: _Answer) -> bytes:
-    """For `_read`. A name that is no UTF-8 comes as people are shown it; all that is said here is for them."""
+    """The answer for `_read`. Names that are not UTF-8 are escaped: the texts are only for people."""
     return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
 
 
@@ -203,7 +205,7 @@ def _listen(connection: Connection, stop: Event) -> None:
         while connection.recv_bytes():
             stop.set()
     except (EOFError, OSError):
-        os._exit(1)  # the service is gone: nobody will hear of this run, and another may begin
+        os._exit(1)  # the service has ended: a new one may begin another run
 
 
 def _do(job: Job, stop: Event) -> _Answer:
@@ -213,15 +215,15 @@ def _do(job: Job, stop: Event) -> _Answer:
             return _Answer(compaction=compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set))
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
         health = None if report.stopped else _look(table, report, job.streams)
-    except Exception as error:  # whatever it is: the service says so, and goes on with the others
+    except Exception as error:  # any error: the service logs it, and continues with other tables
         trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
         return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
     return _Answer(summary=replace(RunSummary.of(report), health=health))
 
 
 def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> TableHealth | None:
-    """For the service's page: what one more look at the log tells. What comes of it is no matter of the run, which is
-    done."""
+    """The health of the table for the service's page, from another read of the log. An error is only logged, as the run
+    is done."""
     try:
         return look(
             table.snapshot(),
@@ -230,15 +232,15 @@ def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> Tab
             streams=[lag for checkpoint in checkpoints if (lag := _lag(table, checkpoint))],
         )
     except Exception as error:
-        ours = isinstance(error, DbioError)
-        _log.warning("%s: its health is not known: %s", table.url, error, exc_info=not ours)
+        is_bug = not isinstance(error, DbioError)
+        _log.warning("%s: its health could not be found out: %s", table.url, error, exc_info=is_bug)
         return None
 
 
 def _lag(table: Table, checkpoint: str) -> StreamLag | None:
-    """None where that cannot be told, such as of a stream that has not begun: the rest of the page can."""
+    """None if it cannot be found out, for example as the stream has not begun: the page then shows the rest."""
     try:
         return table.lag(checkpoint)
     except DbioError as error:
-        _log.warning("%s: how far the stream of %s is behind is not known: %s", table.url, checkpoint, error)
+        _log.warning("%s: the lag of the stream of %s could not be found out: %s", table.url, checkpoint, error)
         return None

@@ -1,10 +1,10 @@
-"""The command line `dbio`: a function for each command in `commands`, and what it says in a module of its own.
+"""The command line `dbio`. `commands` has a function for each command, other modules print the results.
 
-`files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and `drop` put a report into words for people,
-for pipes and for programs, with numbers and times from `upkeep/figures`; `report` makes a page with `upkeep/report`.
-`output` prints that; `progress` is for who waits.
+`files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and others turn a report into text for people,
+for pipes and for programs, with numbers and times from `upkeep.figures`. `report` writes a page with `upkeep.report`.
+`output` prints, and `progress` shows progress.
 
-All of these need the extra `cli`: typer, rich and jinja2. This module needs none of them.
+These modules need the extra `cli`: typer, rich and jinja2. This module needs none of them.
 """
 
 import io
@@ -15,13 +15,13 @@ from dbio_commit.base.interrupts import run_interruptible
 
 
 def main() -> None:
-    """Where the extra is missing, says so and exits with 1."""
+    """Runs the command line. If the extra is missing, says so and exits with 1."""
     run_interruptible("dbio", _load)
 
 
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal's encoding lacks
     from dbio_commit.base.errors import MissingPackageError
     from dbio_commit.base.packages import needs
 

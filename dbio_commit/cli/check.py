@@ -1,4 +1,4 @@
-"""`dbio check`: what is wrong with a table, pending or garbage, and what to do about it."""
+"""`dbio check`: prints what is wrong with a table, pending or garbage, and what to do about it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -23,18 +23,18 @@ from dbio_commit.upkeep.figures import (
     total_text,
 )
 
-KEEPS_VERSIONS = "kept by the store: what is deleted takes room until a lifecycle rule ends that (OPERATIONS.md)"
+KEEPS_VERSIONS = "kept by the store: deleted files take space until a lifecycle rule removes them (OPERATIONS.md)"
 
 
 def print_check(report: CheckReport) -> None:
     say(report.url, style="bold")
     print_facts(_facts(report))
     print_part("missing", text_column("path"), report.missing)
-    print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
+    print_part("of another size than recorded", _WRONG_SIZE, report.wrong_size)
     print_part("partition values", text_column("what is wrong"), _named(report.unread_values))
-    print_part("files that some engine cannot read as they are meant", _MISREAD, list(report.misread.items()))
+    print_part("files that some engines cannot read, or misread", _MISREAD, list(report.misread.items()))
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
-    print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
+    print_part("another tool's vacuum", text_column("its traces"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
@@ -95,8 +95,8 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "corrupt": count_text(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": count_text(len(report.pending), "transaction"),
         "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
-        "foreign": f"{total_text(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
-        "copied": f"until {time_text(report.redated_until)}: no state before can be told"
+        "foreign": f"{total_text(report.foreign)}: not Parquet, ignored" if report.foreign else "",
+        "copied": f"until {time_text(report.redated_until)}: earlier states cannot be read"
         if report.redated_until
         else "",
         "versions": KEEPS_VERSIONS if report.keeps_versions else "",
@@ -104,54 +104,54 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
 
 
 def advice(report: CheckReport) -> str:
-    """What to do, in one line; the page of `dbio report` says it too."""
+    """What to do, in one line. Also shown on the page of `dbio report`."""
     wrong: list[str] = []
     if count := len(report.corrupt):
         markers = count_text(count, "corrupt marker")
-        wrong.append(f"Readers refuse this table: inspect {markers}, and remove what no writer wrote.")
+        wrong.append(f"Readers refuse this table: inspect {markers}, and remove those that no dbio writer wrote.")
     if count := len(report.missing) + len(report.wrong_size):
         files = count_text(count, "file")
         wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")
     if count := len(report.unread_values):
         wrong.append(
-            f"Readers do not agree on the partition of {count_text(count, 'file')}: write their rows where they "
-            "belong, see docs/OPERATIONS.md."
+            f"Readers disagree about the partition of {count_text(count, 'file')}: write their rows again, see "
+            "docs/OPERATIONS.md."
         )
     if count := len(report.misread):
         wrong.append(
-            f"Some engine fails at, or misreads, {count_text(count, 'file')}: "
-            f"`{command('dbio', 'compact', report.url)}` writes anew those of an adoption that spell a column "
-            "otherwise; bring others back from a backup, or overwrite them."
+            f"Some engines cannot read, or misread, {count_text(count, 'file')}: "
+            f"`{command('dbio', 'compact', report.url)}` rewrites adopted files that spell a column "
+            "differently; bring others back from a backup, or overwrite them."
         )
     if report.another_vacuum:
         wrong.append(
-            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+            "Another tool's vacuum may have purged commits: do not run it here, and see docs/OPERATIONS.md for losses."
         )
     if count := len(report.strange):
         wrong.append(
-            f"{count_text(count, 'object')} of the log say that they are another table's, and count for nothing: see "
+            f"{count_text(count, 'object')} of the log belong to another table, and are ignored: see "
             "docs/OPERATIONS.md for what to do."
         )
     if report.refused_settings:
         wrong.append(
-            "Writers refuse this table for its settings: change or remove those that are named, with `dbio set`."
+            "Writers refuse this table because of its settings: change or remove those listed, with `dbio set`."
         )
     if report.publications:
         wrong.append(
-            "Other engines do not read this table as it is: see docs/PUBLISH.md for how to mend what is published."
+            "Other engines do not see the current table: see docs/PUBLISH.md for how to repair the publications."
         )
     if odd := [it.id for it in report.applications if it.odd]:
         wrong.append(
-            f"Writes of {count_text(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
-            "with `dbio log` how its version came about, and let it write under another id."
+            f"Writes of {count_text(len(odd), 'application')} may be skipped by mistake, first {odd[0]!r:.100}: find "
+            "the commit of its version with `dbio log`, and let the application write under another id."
         )
     if wrong:
         return " ".join(wrong)
     end_it = f"`{command('dbio', 'abort', report.url, 'TID')}`"
     if count := sum(transaction.age > timedelta(seconds=MAX_LIFE_S) for transaction in report.pending):
-        return f"Nothing is wrong; {count_text(count, 'transaction')} can commit no more: end each with {end_it}."
+        return f"Nothing is wrong; {count_text(count, 'transaction')} can no longer commit: abort each with {end_it}."
     if report.pending:
-        return f"Nothing is wrong; where the writer of a pending transaction is dead, end it with {end_it}."
+        return f"Nothing is wrong; if the writer of a pending transaction is dead, abort it with {end_it}."
     if report.garbage:
         return f"Nothing is wrong; `{command('dbio', 'vacuum', report.url)}` deletes garbage once it is old enough."
     return "Nothing is wrong, and there is nothing to do."

@@ -1,6 +1,6 @@
-"""The commands: `dbio files`, `dbio log` and so on, one for each function below. They decide and lay out nothing.
+"""The commands of `dbio`: a function for each. They call a `Table`, and the modules of this package print the results.
 
-Credentials come from the environment: on a command line everybody on the machine could read them.
+Credentials come from the environment only: everyone on a machine can read the command lines of processes.
 """
 
 import sys
@@ -39,15 +39,17 @@ from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.log.unlike import silent
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
+from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
+from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 
 app = typer.Typer(
     name="dbio",
-    help="Look at tables of plain Parquet files with transactions, and delete what no reader needs any more.",
+    help="Inspect, check and maintain tables of plain Parquet files with transactions.",
     epilog="Credentials come from the environment: AWS_PROFILE, AWS_ENDPOINT_URL, AZURE_STORAGE_CONNECTION_STRING and "
-    "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage, 130 Ctrl-C.",
+    "all others that the clients of the stores use. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -56,9 +58,9 @@ _Path = Annotated[
     str, typer.Argument(metavar="PATH", show_default=False, help="The table: a path, or s3://, az://, gs://...")
 ]
 _Tid = Annotated[
-    str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as log or check shows it.")
+    str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as shown by log or check.")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for errors too.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, also for an error.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,22 +81,25 @@ def _options(
 def files(
     path: _Path,
     as_of: Annotated[
-        str | None, typer.Option(metavar="TIME|TID", help="As of a time (ISO 8601, with a zone), or of a commit.")
+        str | None, typer.Option(metavar="TIME|TID", help="As of a time (ISO 8601 with a zone), or as of a commit.")
     ] = None,
     ignore_corrupt_markers: Annotated[
-        bool, typer.Option("--ignore-corrupt-markers", help="Take their transactions for pending.")
+        bool, typer.Option("--ignore-corrupt-markers", help="Treat transactions with corrupt markers as pending.")
     ] = False,
     where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help='Those only that may hold such rows: "id > 5".')
+        str | None,
+        typer.Option(
+            metavar="CONDITION", help='Only files that may have rows for which the condition is true: "id > 5".'
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:
     """List the live files.
 
-    A condition is in Spark's SQL; it leaves files out by their partitions and by the statistics of their columns. Times
-    in it that name no zone may be in any.
+    The condition is in Spark's SQL. Files are left out by their partitions and by the statistics of their columns. A
+    time without a zone in the condition may be in any zone.
 
-    In a pipe: path, bytes, tid and partition of each, separated by tabs.
+    In a pipe: path, bytes, tid and partition of each file, separated by tabs.
     """
     with _errors(as_json):
         snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
@@ -108,7 +113,7 @@ def files(
 
 @app.command()
 def schema(path: _Path, as_json: _Json = False) -> None:
-    """List the columns: those that writers recorded, else those of the newest file.
+    """List the columns: the recorded ones, or else those of the newest file.
 
     In a pipe: name, type, and "partition" for a partition column, separated by tabs.
     """
@@ -125,7 +130,7 @@ def schema(path: _Path, as_json: _Json = False) -> None:
 def log(path: _Path, as_json: _Json = False) -> None:
     """List the commits, newest first.
 
-    In a pipe: tid, time, operation, files added, files removed, rows, bytes and application of each, separated by tabs.
+    In a pipe: tid, time, operation, files added, files removed, rows, bytes, application; separated by tabs.
     """
     with _errors(as_json):
         table = Table(path)
@@ -147,9 +152,9 @@ def changes(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """List what came and went with each commit, oldest first; both ends are included.
+    """List what each commit added and removed, oldest first. Both ends are included.
 
-    In a pipe: tid, time, operation, files and rows that came, files and rows that went, separated by tabs.
+    In a pipe: tid, time, operation, files and rows added, files and rows removed, rows updated; separated by tabs.
     """
     with _errors(as_json):
         table = Table(path)
@@ -169,7 +174,7 @@ def lag(
     ],
     as_json: _Json = False,
 ) -> None:
-    """Show how far streams that read the table are behind it: commits, files and bytes, and since when.
+    """Show how far streams that read the table are behind it: commits, files, bytes, and the age of the oldest commit.
 
     In a pipe: query, last batch, commits, files, bytes, and the time of the oldest commit, separated by tabs.
     """
@@ -184,7 +189,7 @@ def lag(
 
 @app.command()
 def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
-    """Show one transaction: its state, what it added and removed."""
+    """Show one transaction: its state, and the files that it added and removed."""
     with _errors(as_json):
         table = Table(path)
         report = table.show(tid)
@@ -198,14 +203,14 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
 def check(
     path: _Path,
     files: Annotated[
-        bool, typer.Option("--files", help="Look at the footer of each live file, too: a request for each.")
+        bool, typer.Option("--files", help="Also read the footer of each live file, with a request for each.")
     ] = False,
     as_json: _Json = False,
 ) -> None:
     """Look for missing and damaged files, corrupt markers, pending transactions and garbage.
 
-    With --files also for files that some engine cannot read, or reads as something else. Exits with 1 where readers
-    would fail. What is pending, and garbage, is nothing wrong.
+    With --files, also for files that some engines cannot read or misread. Exits with 1 if something is wrong. Pending
+    transactions and garbage are normal.
     """
     with _errors(as_json), progress() if files else nullcontext(silent) as show_progress:
         report = Table(path).check(files, progress=show_progress)
@@ -226,18 +231,18 @@ def report(
         Path, typer.Option("-o", "--output", metavar="FILE", show_default=False, help="The page, such as report.html.")
     ],
     retention_hours: Annotated[
-        float, typer.Option(metavar="N", help="As of vacuum: what it would free with this retention.")
+        float, typer.Option(metavar="N", help="The retention with which to compute what vacuum would free.")
     ] = 48.0,
     stream: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHECKPOINT", help="Of a stream that reads one of the tables; more than once."),
+        typer.Option(metavar="CHECKPOINT", help="The checkpoint of a stream that reads one of the tables; repeatable."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Write a page for people about the health of tables: one file of HTML that needs no network.
+    """Write an HTML page about the health of tables: a single file that needs no network.
 
-    It shows live data, commits, garbage and what vacuum would free, and pending transactions. Changes nothing in the
-    tables. Exits with 1 where `check` would for one of them; the page says what cannot be told.
+    It shows live data, commits, garbage, what vacuum would free, and pending transactions. Changes nothing in the
+    tables. Exits with 1 if `check` would for one of them. The page names what could not be found out.
     """
     with _errors(as_json):
         options = VacuumOptions(retention_hours=retention_hours)
@@ -245,7 +250,7 @@ def report(
         tables = [Table(path) for path in paths]
         streams, subjects = find_streams(tables, stream or ()), []
         for table in tables:
-            with status(f"looking at {visible(table.url)}"):
+            with status(f"inspecting {visible(table.url)}"):
                 subjects.append(look_at(table, options, streams[table.url]))
         write_page(output, subjects, SYSTEM_CLOCK.now())
     if as_json:
@@ -260,7 +265,7 @@ def report(
 def vacuum(
     path: _Path,
     retention_hours: Annotated[
-        float, typer.Option(metavar="N", help="How long what was removed stays, and writers may stay silent.")
+        float, typer.Option(metavar="N", help="How long removed files are kept, and pending transactions may last.")
     ] = 48.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Allow a retention below 1 h.")] = False,
@@ -268,16 +273,16 @@ def vacuum(
         bool, typer.Option("--untracked", help="Also delete old files that no transaction wrote and no commit names.")
     ] = False,
     checkpoint_after: Annotated[
-        int, typer.Option(metavar="N", help="How many commits make the next checkpoint due; 0: any.")
+        int, typer.Option(metavar="N", help="Write a checkpoint after so many new commits; 0: after any.")
     ] = 20,
     history_days: Annotated[
-        float, typer.Option(metavar="N", help="How long the log remembers commits of which no file is left.")
+        float, typer.Option(metavar="N", help="How long commits stay in the log after all of their files are gone.")
     ] = HISTORY_DAYS,
     as_json: _Json = False,
 ) -> None:
-    """Delete what no reader needs any more; abort transactions that are pending for longer than the retention.
+    """Delete files that no reader needs any more, and abort transactions that are pending longer than the retention.
 
-    Exits with 1 where something could not be done; run again, it goes on. In a pipe: path, bytes, age in seconds and
+    Exits with 1 if something could not be done; another run continues. In a pipe: path, bytes, age in seconds and
     reason of each object, separated by tabs.
     """
     with _errors(as_json):
@@ -302,25 +307,19 @@ def vacuum(
 @app.command()
 def compact(
     path: _Path,
-    where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help='Those files only that may hold such rows: "day > 5".')
-    ] = None,
+    where: Annotated[str | None, typer.Option(metavar="CONDITION", help=COMPACT_HELP["where"])] = None,
     target_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="About as large a new file becomes: 128MB, 64MiB, 1GB.")
-    ] = "128MB",
-    sort_by: Annotated[
-        str, typer.Option(metavar="COLUMN,...", help="Sort the rows of each new file by these columns.")
-    ] = "",
-    z_order: Annotated[
-        str, typer.Option(metavar="COLUMN,...", help="Put its rows along the Z-curve of these columns, instead.")
-    ] = "",
-    min_files: Annotated[int, typer.Option(metavar="NUMBER", help="Leave fewer files than so many as they are.")] = 1,
+        str, typer.Option(metavar="SIZE", help=COMPACT_HELP["target_size"])
+    ] = f"{TARGET_BYTES // 1000**2}MB",
+    sort_by: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["sort_by"])] = "",
+    z_order: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["z_order"])] = "",
+    min_files: Annotated[int, typer.Option(metavar="NUMBER", help=COMPACT_HELP["min_files"])] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Put small files together to large ones, in each partition; the rows stay the same.
+    """Merge small files into large ones, in each partition. The rows stay the same.
 
-    Writers go on beside it: what they remove meanwhile is left as it is. The old files go with a vacuum, after its
+    Writers may go on meanwhile: files that they remove are left alone. A vacuum deletes the old files after its
     retention. In a pipe: directory, files and bytes before; path, bytes and rows of the new file; separated by tabs.
     """
     with _errors(as_json):
@@ -344,35 +343,35 @@ def compact(
 def checkpoint(
     path: _Path,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="In the place of one that cannot be read; `dbio check` says whether.")
+        bool, typer.Option("--rebuild", help="Replace a checkpoint that cannot be read, as found by `dbio check`.")
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Write what the log says into one object, so that reading the table takes fewer requests."""
+    """Write a checkpoint: the state of the log in one object, so that reading the table takes fewer requests."""
     with _errors(as_json):
         table = Table(path)
         name = table.checkpoint(rebuild=rebuild)
     if as_json:
         print_json({"url": table.url, "checkpoint": name})
     else:
-        nothing = "somebody else was faster" if rebuild else "nothing is new since the last checkpoint"
+        nothing = "another process has just written it" if rebuild else "nothing is new since the last checkpoint"
         say(f"wrote {name}" if name else nothing)
 
 
 @app.command()
 def copy(
     path: _Path,
-    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="A path where nothing is.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="An empty path.")],
     as_json: _Json = False,
 ) -> None:
     """Copy a table to another path: files, history, columns and settings, as they are now.
 
-    The times of its commits stay, so that time travel and streams go on there. A tool that copies objects gives them
-    new times. Commits that come meanwhile are not copied: to move a table, stop its writers before.
+    The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
+    new times.) Commits during the copy are not copied: to move a table, stop its writers first.
     """
     with _errors(as_json):
         table = Table(path)
-        with status("copying it"):
+        with status("copying the table"):
             report = table.copy(target)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
@@ -387,13 +386,13 @@ def set_settings(
     path: _Path,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=TEXT]...", show_default=False, help="What to change; no text removes a setting."),
+        typer.Argument(metavar="[NAME=TEXT]...", show_default=False, help="Settings; an empty text removes one."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
     """Change settings of a table, such as publish=delta,spark, and show all of them.
 
-    In a pipe: name and value of each, separated by a tab.
+    In a pipe: name and value of each setting, separated by a tab.
     """
     with _errors(as_json):
         table = Table(path)
@@ -409,13 +408,13 @@ def set_settings(
 def publish(
     path: _Path,
     to: Annotated[
-        list[str], typer.Option(metavar="FORMAT", show_default=False, help="delta, spark or symlink; more than once.")
+        list[str], typer.Option(metavar="FORMAT", show_default=False, help="delta, spark or symlink; repeatable.")
     ],
     as_json: _Json = False,
 ) -> None:
-    """Show other engines the table as it is now: as a Delta log, as Spark's list of files, or as Hive's manifests.
+    """Publish the table as it is now for other engines: as a Delta log, as Spark's list of files, or as Hive manifests.
 
-    They read exactly one snapshot, until the next publication. In a pipe: format, number, tid, files, files added,
+    They read exactly this snapshot until the next publication. In a pipe: format, number, tid, files, files added,
     files removed, and whether anything was new, separated by tabs.
     """
     with _errors(as_json):
@@ -429,11 +428,11 @@ def publish(
 
 @app.command()
 def adopt(path: _Path, as_json: _Json = False) -> None:
-    """Make a table of a directory of plain Parquet, or one that Databricks wrote: of the files that are visible now.
+    """Turn a directory of plain Parquet files, or one written by Databricks, into a table of the files visible now.
 
-    Looks at the footer of each file, and records the columns. Moves and deletes nothing.
+    Reads the footer of each file, and records the columns. Moves and deletes nothing.
 
-    From then on only commits at the root count: stop other writers before.
+    From then on, only commits at the root count: stop other writers first.
     """
     with _errors(as_json):
         table = Table(path)
@@ -451,24 +450,25 @@ def restore(
     as_of: Annotated[
         str, typer.Argument(metavar="TIME|TID", show_default=False, help="A state that `dbio log` lists.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come and go; change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Bring a table back to an earlier state, by one commit, which can be taken back in the same way.
+    """Bring a table back to an earlier state. This is one commit, which can be undone in the same way.
 
-    In a terminal it asks before files go. Fails where vacuum has deleted what was live then, where the table had no
-    commit yet, or where somebody commits meanwhile.
+    In a terminal, asks before it removes files. Fails if vacuum has deleted files of that state, if the table had no
+    commit then, or if another commit comes meanwhile.
     """
     with _errors(as_json):
         table = Table(path)
         plan = table.plan_restore(as_of)
         if dry_run:
             facts = {"url": table.url, "as_of": as_of, "added": len(plan.back), "removed": len(plan.goes)}
-            what = f"{count_text(len(plan.back), 'file')} would come back as copies, {total_text(plan.goes)} would go"
+            back, goes = count_text(len(plan.back), "file"), total_text(plan.goes)
+            what = f"{back} would come back as copies, {goes} would be removed"
             return print_json({**facts, "dry_run": True}) if as_json else say(what)
-        if plan.goes and not yes and _is_asked():
-            _confirm(f"Take {total_text(plan.goes)} out of {table.url}?")
+        if plan.goes and not yes and _is_interactive():
+            _confirm(f"Remove {total_text(plan.goes)} from {table.url}?")
         commit = table.restore(plan)
     counts = {"added": commit.added_files, "removed": commit.removed_files}
     if as_json:
@@ -476,13 +476,13 @@ def restore(
     else:
         say(
             f"restored {table.url} as of {as_of} by {commit.tid}: {count_text(commit.added_files, 'file')} came back "
-            f"as copies, {commit.removed_files:,} went"
+            f"as copies, {commit.removed_files:,} removed"
         )
 
 
 @app.command()
 def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
-    """Decide a pending transaction against its writer, who can then not commit it any more."""
+    """Abort a pending transaction. Its writer can then no longer commit it."""
     with _errors(as_json):
         table = Table(path)
         before = table.show(tid)
@@ -491,29 +491,30 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         garbage = total_json(before.files)
         print_json({"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": garbage})
     elif before.state is TransactionState.ABORTED:
-        say(f"{tid} was aborted already")
+        say(f"{tid} was already aborted")
     else:
-        say(f"aborted {tid}; what it wrote is garbage now: {total_text(before.files)}")
+        say(f"aborted {tid}; its files are garbage now: {total_text(before.files)}")
 
 
 @app.command()
 def drop(
     path: _Path,
     everything: Annotated[
-        bool, typer.Option("--everything", help="Also where there are commits: all rows go.")
+        bool, typer.Option("--everything", help="Also remove a table with commits, and all of its rows.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Remove a table that has no commits, such as a first write that failed leaves; or all of a table.
+    """Remove a table without commits, as left by a failed first write. With --everything, remove any table.
 
-    Takes a minute or more, so that no writer is left. What no transaction wrote stays. Run again, it goes on.
+    Takes a minute or more, to make sure that no writer is left. Files that no transaction wrote stay. After a failure,
+    run it again to continue.
     """
     with _errors(as_json):
         table = Table(path)
         if not yes:
             _confirm(f"Remove the table {table.url}{', with all of its rows' if everything else ''}?")
-        with status("removing it; that takes a minute, so that no writer is left"):
+        with status("removing the table; this takes a minute, to make sure that no writer is left"):
             report = table.drop(everything=everything)
     if as_json:
         print_json(drop_json(report))
@@ -524,18 +525,18 @@ def drop(
 @app.command()
 def jar(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", show_default=False, help="What to write, such as dbio-commit.jar.")
+        Path, typer.Argument(metavar="FILE", show_default=False, help="The file to write, such as dbio-commit.jar.")
     ],
     as_json: _Json = False,
 ) -> None:
-    """Write the jar for Spark's setting spark.jars, for a Spark that takes no class at run time.
+    """Write a jar for spark.jars. Needed only for a Spark that accepts no classes at run time.
 
-    Any other gets its classes when it needs them. Compiles them against the PySpark that is installed.
+    The classes are compiled against the installed PySpark.
     """
     with _errors(as_json):
         with needs("dbio jar", extra="spark"):
             from dbio_commit.spark.session.jvm import make_jar
-        with status("compiling it with Spark"):
+        with status("compiling the classes"):
             make_jar(file)
     if as_json:
         print_json({"jar": str(file)})
@@ -547,21 +548,21 @@ def _split(columns: str) -> list[str]:
     return [column.strip() for column in columns.split(",") if column.strip()]
 
 
-def _is_asked() -> bool:
-    """Whether somebody is there to answer."""
+def _is_interactive() -> bool:
+    """Whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
 def _confirm(question: str) -> None:
-    """Raises InvalidInputError where there is nobody to ask, Abort where the answer is no."""
-    if not _is_asked():
-        raise InvalidInputError("nothing was removed: there is no terminal to ask on; pass --yes")
+    """Raises InvalidInputError if there is no terminal, and Abort if the answer is no."""
+    if not _is_interactive():
+        raise InvalidInputError("nothing was removed: confirmation needs a terminal; pass --yes to go without")
     typer.confirm(visible(question), abort=True, err=True)
 
 
 @contextmanager
 def _errors(as_json: bool) -> Iterator[None]:
-    """What went wrong with the table or the store becomes a message and an exit code; a bug stays a traceback."""
+    """Turns a DbioError into a message and an exit code. Any other error is a bug, and stays a traceback."""
     try:
         yield
     except DbioError as error:

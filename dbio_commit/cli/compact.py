@@ -1,4 +1,4 @@
-"""`dbio compact`: which files became which, or would."""
+"""`dbio compact`: prints which files were compacted, or would be."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def _compacted_json(it: Compacted) -> dict[str, Any]:
 
 def _facts(report: CompactReport) -> Mapping[str, str]:
     if not report.compacted and not report.left:
-        return {"compacted": "nothing: no two small files would fit into one"}
+        return {"compacted": "nothing: no two small files fit into one"}
     would, most = ("would be ", "at most ") if report.dry_run else ("", "")
     left = sum(len(it.paths) for it in report.left)
     return {

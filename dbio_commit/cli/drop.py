@@ -1,4 +1,4 @@
-"""`dbio drop`: what was removed."""
+"""`dbio drop`: prints what was removed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from dbio_commit.upkeep.figures import count_text, size_text
 def print_drop(report: DropReport) -> None:
     say(f"removed {report.url}: {count_text(report.deleted, 'object')}, {size_text(report.size)}")
     print_part("aborted", text_column("tid"), report.aborted)
-    print_part("left, since no transaction wrote it", text_column("path"), report.left)
+    print_part("left, as no transaction wrote them", text_column("path"), report.left)
 
 
 def drop_json(report: DropReport) -> dict[str, Any]:

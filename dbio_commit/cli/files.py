@@ -1,4 +1,4 @@
-"""`dbio files`: the live files of a snapshot."""
+"""`dbio files`: prints the live files of a snapshot."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from dbio_commit.upkeep.figures import count_text, known_size, partition_text, s
 
 
 def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:
-    """`left_out`: how many files no condition asked for."""
+    """`left_out`: the number of live files that a condition left out."""
     if in_pipe():
         print_lines(_FILE, snapshot.files)
         return
@@ -43,7 +43,7 @@ def snapshot_json(snapshot: Snapshot, *, left_out: int = 0) -> dict[str, Any]:
 
 
 def _url(snapshot: Snapshot, file: DataFile) -> str | None:
-    """None for what a program might take for a pattern."""
+    """None if a program might read the path as a pattern."""
     return None if names.is_pattern(file.path) else f"{snapshot.url}/{file.path}"
 
 

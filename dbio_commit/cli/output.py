@@ -1,7 +1,7 @@
-"""How anything is said: one JSON document for programs, lines for pipes, tables and facts for people.
+"""Prints results: one JSON document for programs, lines for pipes, tables and facts for people.
 
-A terminal gets tables that fit it and cut nothing off; a pipe gets lines that nothing wraps. Names come from outside:
-what people and pipes are shown goes through `visible`, and is never taken for markup. What is said is not known here.
+Tables fit the terminal, and nothing is cut off. Lines in a pipe are never wrapped. Names come from outside, so texts
+for people and pipes are escaped by `visible`, and never interpreted as markup.
 """
 
 import json
@@ -24,18 +24,18 @@ from dbio_commit.upkeep.figures import iso_text
 _T = TypeVar("_T")
 
 _PAGE = 1000
-"""How many rows a terminal gets at once: rich lays out a few thousand a second."""
+"""Rows of a table that are laid out together. rich lays out a few thousand rows a second."""
 
 _LISTED = 20
-"""How many a terminal is shown of a list that is only a part of the answer."""
+"""Rows that a terminal shows of a list that is only a part of the result."""
 
 _NARROWEST = 40
-"""Where a terminal is narrower, it wraps our lines itself."""
+"""The least width for the layout. A narrower terminal wraps the lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[_T]):
-    """What a list says about each thing: a value, and how people read it."""
+    """A column of a list: the value of each thing, and its text for people."""
 
     name: str
     value: Callable[[_T], Any]
@@ -43,9 +43,9 @@ class Column(Generic[_T]):
     _: KW_ONLY
     right: bool = False
     fold: bool = False
-    """Wraps where the terminal is too narrow."""
+    """Whether the text wraps if the terminal is too narrow."""
     least_width: int = 0
-    """Left out where the terminal is narrower."""
+    """The column is left out if the terminal is narrower."""
 
 
 def text_column(name: str) -> list[Column[str]]:
@@ -60,7 +60,7 @@ def in_pipe() -> bool:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Sizes in bytes, times in UTC."""
+    """Prints a document. Sizes are in bytes, times in UTC."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False, default=iso_text))
 
 
@@ -68,7 +68,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_lines(columns: Sequence[Column[_T]], things: Iterable[_T]) -> None:
-    """A line for each thing, exact values between tabs."""
+    """Prints a line for each thing, with exact values separated by tabs."""
     lines = ["\t".join(visible(_exact(column.value(thing))) for column in columns) for thing in things]
     if lines:
         typer.echo("\n".join(lines))
@@ -88,7 +88,7 @@ def say(text: str, style: str = "") -> None:
 
 
 def say_error(text: str) -> None:
-    """On stderr."""
+    """Prints to stderr."""
     typer.echo(f"dbio: {visible(text)}", err=True)
 
 
@@ -97,7 +97,7 @@ def one_line(error: DbioError) -> str:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Those that have a text."""
+    """Prints the names and texts. Leaves out those with an empty text."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -108,13 +108,13 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def print_pages(columns: Sequence[Column[_T]], things: Sequence[_T]) -> None:
-    """A list that is the answer."""
+    """Prints all of a list, which is the result."""
     for start in range(0, len(things), _PAGE):
         _print_table(columns, things[start : start + _PAGE])
 
 
 def print_part(title: str, columns: Sequence[Column[_T]], things: Sequence[_T]) -> None:
-    """A list as a part of an answer, for pipes in full; nothing where it is empty."""
+    """Prints a list that is a part of the result: in full in a pipe, the first rows in a terminal. Nothing if empty."""
     if not things:
         return
     shown = things if in_pipe() else things[:_LISTED]
@@ -126,19 +126,19 @@ def print_part(title: str, columns: Sequence[Column[_T]], things: Sequence[_T]) 
 
 
 def _print_table(columns: Sequence[Column[_T]], things: Sequence[_T], *, indent: int = 0) -> None:
-    """Without the columns that say nothing; those that find no room are named."""
+    """Leaves out empty columns, and those without room, whose names it prints."""
     console = _console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     rows = {column: [_human(column, thing) for thing in things] for column in columns}
-    told = {column: texts for column, texts in rows.items() if any(texts)}
-    rows = {column: texts for column, texts in told.items() if column.least_width <= console.width}
+    filled = {column: texts for column, texts in rows.items() if any(texts)}
+    rows = {column: texts for column, texts in filled.items() if column.least_width <= console.width}
     for column in rows:
         justify: Any = "right" if column.right else "left"
         table.add_column(_cell(column.name), justify=justify, overflow="fold", no_wrap=not column.fold)
     for texts in zip(*rows.values(), strict=True):
         table.add_row(*map(_cell, texts))
     console.print(Padding.indent(table, indent))
-    if left_out := [column.name for column in told if column not in rows]:
+    if left_out := [column.name for column in filled if column not in rows]:
         text = f"(too narrow for {', '.join(left_out)}: widen the terminal, or use --json)"
         console.print(Padding.indent(Text(text, style="dim"), indent))
 
@@ -149,12 +149,12 @@ def _human(column: Column[_T], thing: _T) -> str:
 
 
 def _cell(text: str) -> Text:
-    # A column that does not wrap is the last to shrink, but rich would cut its cells then: they fold after all.
+    # rich shrinks a no_wrap column last, and then cuts its cells off. Cells that may wrap are folded instead.
     return Text(visible(text), no_wrap=False)
 
 
 def _console() -> Console:
-    """Interprets nothing that it prints. In a pipe it wraps nothing."""
+    """A console that interprets no markup, and wraps nothing in a pipe."""
     console = Console(markup=False, emoji=False, highlight=False)
     console.width = 1 << 16 if in_pipe() else max(console.width, _NARROWEST)
     return console

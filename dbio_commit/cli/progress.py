@@ -1,4 +1,4 @@
-"""What moves on stderr for people who wait at a terminal; nothing in a pipe."""
+"""Progress on stderr for people at a terminal. Prints nothing in a pipe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from dbio_commit.upkeep.vacuum.report import Progress
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A bar for each phase."""
+    """Shows a bar for each phase."""
     console = Console(stderr=True)
     if not console.is_terminal or in_pipe():
         yield lambda phase, done, total: None
@@ -32,7 +32,7 @@ def progress() -> Iterator[Progress]:
 
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """The text, and something that moves."""
+    """Shows the text and a spinner."""
     console = Console(stderr=True)
     if console.is_terminal and not in_pipe():
         with console.status(text):

@@ -1,4 +1,4 @@
-"""`dbio publish`: what other engines read now."""
+"""`dbio publish`: prints what was published."""
 
 from collections.abc import Sequence
 from typing import Any

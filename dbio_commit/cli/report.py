@@ -1,4 +1,4 @@
-"""`dbio report`: a page about the health of tables, and what is said of it."""
+"""`dbio report`: writes a page about the health of tables, and prints a summary."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,8 @@ from dbio_commit.upkeep.vacuum.report import VacuumOptions, in_short
 
 
 def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] = ()) -> Subject:
-    """Reads every marker and lists every file; changes nothing. What is wrong with a table is said of it alone."""
+    """Reads all markers and lists all files of a table, and changes nothing. An error is a part of the result, so that
+    the page still shows other tables."""
     try:
         check = table.check()
         snapshot = table.snapshot(ignore_corrupt_markers=True)  # `check` names the corrupt ones
@@ -43,14 +44,14 @@ def find_streams(tables: Sequence[Table], checkpoints: Sequence[str]) -> dict[st
             except DbioError as failure:
                 error = failure
         if not lags:
-            raise InvalidInputError(f"{checkpoint} tells of no stream that reads one of the tables: {error}")
+            raise InvalidInputError(f"{checkpoint} is no checkpoint of a stream that reads one of the tables: {error}")
         for url, lag in lags.items():
             found[url].append(lag)
     return found
 
 
 def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
-    """Or why it cannot be told, such as a corrupt marker: the rest of the page can."""
+    """The result of a dry run, or the error, such as a corrupt marker: the page then shows the rest."""
     try:
         return in_short(vacuum_table(table, options, dry_run=True))
     except DbioError as error:
@@ -58,12 +59,12 @@ def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
 
 
 def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
-    """Raises InvalidInputError where the file cannot be written."""
+    """Raises InvalidInputError if the file cannot be written."""
     try:
         file.write_text(render_page(subjects, at=at), encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {file}: {error.strerror}; name a file in a directory that is there"
+            f"cannot write {file}: {error.strerror}; name a file in an existing directory"
         ) from error
 
 
@@ -80,5 +81,5 @@ def report_json(file: Path, subjects: Sequence[Subject]) -> dict[str, Any]:
 
 
 def _message(subject: Subject) -> str:
-    """The error, or what the check advises."""
+    """The advice of the check, or the error."""
     return subject.health.advice if subject.health else subject.note

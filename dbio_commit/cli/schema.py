@@ -1,4 +1,4 @@
-"""`dbio schema`: the columns of a table; `summarise` adds what statistics say of each, for `dbio show`."""
+"""`dbio schema`: prints the columns of a table. `summarise` adds bounds from statistics, for `dbio show`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 
 
 def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
@@ -30,12 +30,12 @@ def schema_json(schema: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]
 
 
 def without_nan(schema: Mapping[str, Any] | None) -> Any:
-    """A stranger's JSON may hold NaN, which is no JSON."""
+    """The schema with NaN as text. Another tool may have written NaN, which is not allowed in JSON."""
     return json.loads(json.dumps(schema), parse_constant=str)
 
 
 def summarise(schema: Mapping[str, Any] | None, added: Sequence[FileInfo] = ()) -> list[tuple[str, str, Bounds]]:
-    """Each column that the schema or the statistics of a file name: its type, and its bounds over all files."""
+    """For each column in the schema or in statistics: name, type, and bounds over all files."""
     fields = schema.get("fields") if schema else None
     types = {
         str(field["name"]): _type(field.get("type")) + ("" if field.get("nullable", True) else " not null")
@@ -47,7 +47,7 @@ def summarise(schema: Mapping[str, Any] | None, added: Sequence[FileInfo] = ()) 
 
 
 def _type(kind: Any) -> str:
-    """A type of Spark's JSON, near enough to how its SQL writes it."""
+    """A type in Spark's JSON as text, nearly as in Spark's SQL."""
     match kind:
         case str():
             return kind
@@ -61,7 +61,7 @@ def _type(kind: Any) -> str:
 
 
 def _overall(files: Sequence[FileInfo], column: str, kind: str) -> Bounds:
-    """The bounds of a column over all files; None for what not every file tells."""
+    """The bounds of a column over all files. A bound is None if a file does not have it."""
     each = [((file.statistics or {}).get(column, Bounds()), file.rows) for file in files]
     filled = [bounds for bounds, rows in each if bounds.nulls is None or bounds.nulls != rows]
     nulls = [bounds.nulls for bounds, _ in each if bounds.nulls is not None]
@@ -77,7 +77,7 @@ def _extreme(choose: Callable[..., Any], values: Sequence[Any], kind: str) -> An
         return None
     try:
         return choose(values, key=Decimal if kind.startswith("decimal") else None)
-    except (TypeError, ValueError, ArithmeticError):  # values that do not compare: not of a writer that we know
+    except (TypeError, ValueError, ArithmeticError):  # values that do not compare, as no dbio writer writes them
         return None
 
 

@@ -1,4 +1,4 @@
-"""`dbio set`: what it is told to change, and the settings of a table."""
+"""`dbio set`: parses its arguments, and prints the settings of a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,12 +8,15 @@ from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, sa
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, str]:
-    """Of NAME=TEXT; without a text, the setting goes. Raises InvalidInputError for another form, and a name twice."""
+    """Parses words such as NAME=TEXT. An empty text removes the setting.
+
+    Raises InvalidInputError for a word of another form, and for a name that occurs twice.
+    """
     changes: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name or name in changes:
-            why = "is there already" if name in changes else "is no NAME=TEXT"
+            why = "repeats a setting" if name in changes else "is not NAME=TEXT"
             raise InvalidInputError(f"{word!r:.200} {why}; give each setting once, such as publish=delta,spark")
         changes[name] = text
     return changes

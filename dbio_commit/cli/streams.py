@@ -1,4 +1,4 @@
-"""`dbio changes` and `dbio lag`: what came and went with each commit, and how far streams are behind."""
+"""`dbio changes` and `dbio lag`: prints what each commit added and removed, and how far streams are behind."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`dbio log`, `dbio show` and `dbio adopt`: commits, and transactions that have not committed."""
+"""`dbio log`, `dbio show` and `dbio adopt`: prints commits, and transactions that have not committed."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Any
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, text_column
 from dbio_commit.cli.schema import summarise, without_nan
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.upkeep.figures import (
     age_text,
     count_text,
@@ -78,7 +78,7 @@ _KINDS = {
     "numInsertedRows": "replace",
     "numDeletedRows": "delete",
 }
-"""What a commit did beyond its operation, by the first of these metrics that it has."""
+"""A commit is of the kind of the first metric here that it has."""
 
 
 def _rows(commit: Commit) -> int | None:
@@ -103,7 +103,7 @@ def print_transaction(report: TransactionReport, now: datetime) -> None:
     if commit:
         print_part("columns", _COLUMN, summarise(commit.schema, report.files))
     is_committed = report.state is TransactionState.COMMITTED
-    print_part("added" if is_committed else "written, but in no snapshot", _ADDED, report.files)
+    print_part("added" if is_committed else "written, but not visible to readers", _ADDED, report.files)
     print_part("removed", text_column("path"), commit.removed if commit else ())
 
 
@@ -134,7 +134,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         facts["started"] = moment_text(report.started, now)
     if report.decided:
         facts["decided"] = moment_text(report.decided, now)
-    if any(report.undecided):  # the root alone is no news
+    if any(report.undecided):  # not only the root
         where = count_text(len(report.undecided), "directory", "directories")
         facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
     if (commit := report.commit) and report.state is TransactionState.COMMITTED:
@@ -178,8 +178,8 @@ _ADDED: list[Column[FileInfo]] = [
 def print_adoption(url: str, commit: Commit) -> None:
     hidden = f"; {len(commit.removed):,} hidden ones count as removed" if commit.removed else ""
     say(f"{url} is a table now: {total_text(commit.files)}{hidden}")
-    print_part("left alone, since they are no Parquet", text_column("path"), commit.foreign)
-    print_part("to be known", text_column("of which files"), commit.notes)
+    print_part("ignored, as they are not Parquet", text_column("path"), commit.foreign)
+    print_part("notes", text_column("about which files"), commit.notes)
 
 
 def adoption_json(url: str, commit: Commit) -> dict[str, Any]:

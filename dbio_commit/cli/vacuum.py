@@ -1,4 +1,4 @@
-"""`dbio vacuum`: what was deleted and why, or would be."""
+"""`dbio vacuum`: prints what was deleted and why, or would be."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -64,7 +64,7 @@ def _facts(report: VacuumReport) -> Mapping[str, str]:
         "postponed": f"{count_text(postponed, 'transaction')} for the next vacuum" if postponed else "",
         "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
         "queued": f"{count_text(queued, 'marker')} for the next vacuum" if queued else "",
-        "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
+        "stopped": "early; the next vacuum does the rest" if report.stopped else "",
         "versions": KEEPS_VERSIONS if report.keeps_versions else "",
     }
 

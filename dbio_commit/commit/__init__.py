@@ -1,1 +1,1 @@
-"""How a transaction begins, takes its turn and is decided."""
+"""Transactions: how one begins, takes its turn, and is decided exactly once."""

@@ -10,11 +10,11 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
+from dbio_commit.commit.applications import is_committed
 from dbio_commit.commit.directory_root import left_alone
 from dbio_commit.commit.draft import Terms, encode_begun
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
-from dbio_commit.commit.table_root import is_committed
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector
@@ -22,7 +22,10 @@ from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
-from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text

@@ -1,4 +1,4 @@
-"""Writes checkpoints: what the log says, in one object."""
+"""Writes checkpoints. A checkpoint holds in one object what the log records."""
 
 import logging
 from collections.abc import Collection
@@ -32,10 +32,10 @@ def write_checkpoint(
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
-    """Writes what the snapshot, of now, counted as the next checkpoint; returns its name.
+    """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new; with
-    `again`, another says the same then. Raises InvalidInputError where it would not fit into one object.
+    `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
+    `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
     before = snapshot.checkpoint
     has_news = len(snapshot.decided) != len(before.commits) or gone
@@ -60,25 +60,26 @@ def write_checkpoint(
     )
     name = names.checkpoint(checkpoint.number)
     body = encode_checkpoint(checkpoint, created=now)
-    if store.put_if_absent(name, body) or store.get(name) == body:  # an answer of our own that was lost
+    if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
     return None
 
 
 MOST_BYTES = 8 * 1024**2
-"""A writer makes none where the last was larger: it would take seconds, and is left to vacuum. Not for ever."""
+"""If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
+one all the same if readers would soon refuse the table."""
 
 LOOK_BYTES = 64 * 1024**2
-"""Of commit markers; about as often as so many are written, a writer looks whether a checkpoint is due."""
+"""Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
 
 
 def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int) -> None:
-    """For writers, after a commit: in one of `every` cases, makes a checkpoint where more commits are not covered.
+    """After a commit, in one of `every` cases: writes a checkpoint if more than `every` commits are not covered.
 
-    More often where the marker `written`, in bytes, was large. Of many that are covered, more must not be, so that all
-    of them together write not much more than is committed. But where readers would soon refuse the markers that are not
-    covered, it makes one however large the last was. A failure is logged, and nothing else: the commit stands. Only
-    vacuum purges.
+    `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
+    covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
+    than what is committed. If readers would soon refuse the table for its uncovered markers, it writes one however
+    large the last was. A failure is only logged, since the commit stands. It purges nothing: only vacuum does.
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
@@ -95,7 +96,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
 
 
 def checkpoint_now(store: Store, clock: Clock) -> str | None:
-    """As `write_checkpoint`, of the table as it is now. Raises InvalidInputError where it is no table of ours."""
+    """As `write_checkpoint`, of the table as it is now. Raises InvalidInputError if it is not a dbio table."""
     caught_up = catch_up(store, clock)
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -107,9 +108,9 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock) -> str | None:
-    """Makes a table readable of whose commit markers too many are not covered: by checkpoints, part by part.
+    """Makes a table readable that has too many uncovered commit markers: writes checkpoints, part by part.
 
-    Returns the name of the last that it wrote. Raises as `read_snapshot` and `write_checkpoint` do.
+    Returns the name of the last one. Raises as `read_snapshot` and `write_checkpoint` do.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
@@ -119,7 +120,7 @@ def catch_up(store: Store, clock: Clock) -> str | None:
 
 
 def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """Of a table, and of no more commits than can be read at once; None where that can be all."""
+    """The state after the oldest commits, as many as can be read at once. None if all can be, or it is no table."""
     log = parse_log(store.list_log())
     if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
         return None

@@ -1,4 +1,4 @@
-"""What a writer does besides, once its commit is decided: that may fail, and the commit stands."""
+"""What a writer does after its commit is decided. It may fail, and the commit stands."""
 
 import logging
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from dbio_commit.base.errors import DbioError
 
 @contextmanager
 def courtesy(log: logging.Logger, what: str, *args: object, level: int = logging.WARNING) -> Iterator[None]:
-    """Whatever fails within is logged, by `what` and the error: it must not look as if the commit had failed.
+    """Logs what fails in the block, as `what` and the error, instead of raising it as if the commit had failed.
 
-    A bug is a warning with its traceback, at any level.
+    An error that is not a DbioError is a bug: it is logged as a WARNING with its traceback, whatever the `level`.
     """
     try:
         yield

@@ -1,8 +1,12 @@
-"""Who decides a transaction: the first marker wins (I3). Here is the one answer to "was this decided already?".
+"""Decides transactions: the first commit marker wins (I3). Only this module answers whether one was decided already.
 
-Three objects tell, and each may be purged by vacuum, in this order: the start marker, then the commit marker, both only
-after a checkpoint covers them. So what a checkpoint says was committed, was; without a start marker all was decided
-long ago, and a commit marker that no checkpoint covers came too late; with it, the commit marker alone decides.
+Three objects answer that. Vacuum purges the start marker first and then the commit marker, both only after a checkpoint
+covers them. So:
+
+- What a checkpoint records as committed was committed.
+- If the start marker is gone, the transaction was decided long ago: a commit marker that no checkpoint covers came too
+  late.
+- If the start marker is there, the commit marker alone decides.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +29,8 @@ from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.listing import read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.store import Store
 
@@ -38,22 +43,22 @@ _log = get_logger(__name__)
 
 
 def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> CommitMarker | None:
-    """What the transaction of a table committed, however long ago; None while its commit marker decides, once it comes.
+    """What the transaction of a table committed, however long ago. None if its start marker is there.
 
-    `is_known`: it was seen to be decided, or is too old to commit, so that its commit marker is read also while its
-    start marker is there. A commit marker that says something else than what counts is removed. One that says the same
-    stays, also where we put it just now: vacuum may have kept it, for what it removes (a writer may sleep for days
-    after its PUT), and else deletes it.
+    Then its commit marker alone decides, once it comes. `is_known`: the transaction was seen to be decided, or is too
+    old to commit. Then its commit marker is read even if its start marker is there. A commit marker that differs from
+    what was decided is removed. An identical one is kept, even if this writer just put it: vacuum may have kept it
+    because of the files that it removes, since a writer may sleep for days after its PUT. Otherwise vacuum deletes it.
 
-    Raises TransactionAbortedError where it was aborted, CorruptMarkerError where another writer has its tid,
-    CommitStateUnknownError where a marker that decides nothing cannot be removed.
+    Raises TransactionAbortedError if it was aborted, CorruptMarkerError if another writer has its tid,
+    CommitStateUnknownError if a marker that decides nothing cannot be removed.
     """
     path = names.committed(tid)
     is_purged = not has_start(store, tid)
     if not is_purged and not is_known:
         return None
     covered = _covered_commit(store, tid)
-    found = _read_commit(store, path)
+    found = read_commit(store, path)
     if found is None and covered is None:
         covered = _covered_commit(store, tid)  # purged in this moment
     if covered is not None:
@@ -69,43 +74,50 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
 
 
 def has_start(store: Store, tid: str, directory: str = "") -> bool:
-    """Whether the start marker is there. Once it is not, the transaction is decided: vacuum purges it first."""
+    """Whether the start marker is there. If it is gone, the transaction is decided: vacuum purges it first."""
     return store.stat_many([names.join(directory, names.started(tid))]) != [None]
 
 
 def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
-    """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
+    """The commit marker, if this transaction put it. Raises ObjectNotFoundError.
+
+    Raises TransactionAbortedError or CorruptMarkerError if another process put it.
+    """
     return _own(store, path, decode_commit(store.get(path), where=store.url_of(path)), commit_id=commit_id)
 
 
 def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> CommitMarker:
     if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
-        store.make_durable([path])  # the call that created it may have failed before that
+        store.make_durable([path])  # the call that created it may have failed before it was durable
         return found
     marker = names.parse_log_name(path)
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
-        return covered  # the abort came after vacuum had purged ours, and decided nothing
+        return covered  # the abort came after vacuum had purged our commit marker, and decides nothing
     raise _lost(store, path, found)
 
 
-def _read_commit(store: Store, path: str) -> CommitMarker | None:
+def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> CommitMarker | None:
+    """The commit marker; None if it is absent, or if it `may_be_empty` and is.
+
+    Raises CorruptMarkerError."""
     with suppress(ObjectNotFoundError):
-        return decode_commit(store.get(path), where=store.url_of(path))
+        body = store.get(path)
+        return decode_commit(body, where=store.url_of(path)) if body or not may_be_empty else None
     return None
 
 
 def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
-    """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
+    """What the transaction committed according to a checkpoint, which is final: then no marker counts. Else None."""
     return _covered_commits(store).get(tid)
 
 
 def _covered_commits(store: Store) -> dict[str, CommitMarker]:
-    """The same of all transactions, by tid."""
+    """What all transactions committed that the newest checkpoint covers, by tid."""
 
     def read() -> dict[str, CommitMarker]:
         front = parse_log(store.list_log("_d", Kind.PURGE))
         if front.descriptor is None:
-            return {}  # the directory scope has none that says anything
+            return {}  # in the directory scope checkpoints do not count
         log = replace(front, checkpoints=parse_log(store.list_log(Kind.CHECKPOINT)).checkpoints)
         if not log.checkpoints and not log.purges:
             return {}
@@ -116,20 +128,23 @@ def _covered_commits(store: Store) -> dict[str, CommitMarker]:
 
 
 def withdraw(store: Store, path: str) -> bool:
-    """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
+    """Removes a commit marker that decides nothing, but that readers may believe. False if it cannot be deleted."""
     failures = store.delete_many([path])
     for failure in failures.values():
-        _log.warning("%s decides nothing, but readers may believe it; remove it: %s", store.url_of(path), failure)
+        _log.warning("%s decides nothing, but readers may believe it; delete it: %s", store.url_of(path), failure)
     return not failures
 
 
 def _withdraw_late(store: Store, tid: str) -> None:
-    """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
+    """Removes a commit marker that came after the abort was purged, and raises TransactionAbortedError.
+
+    Raises CommitStateUnknownError if it cannot be removed.
+    """
     path = names.committed(tid)
     if not withdraw(store, path):
         raise CommitStateUnknownError(
             f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
-            "remove it, since it names files that are gone; then write again"
+            "delete it, since it names files that are gone; then write again"
         )
     raise _aborted_long_ago(store, tid)
 
@@ -138,10 +153,11 @@ def _withdraw_late(store: Store, tid: str) -> None:
 
 
 def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMarker | None:
-    """Creates the commit marker: whoever creates it first decides the transaction (I3).
+    """Creates the commit marker: the process that creates it first decides the transaction (I3).
 
-    Returns once our own is there; what it says, where it was there before. Raises TransactionAbortedError where
-    somebody else's is, CommitStateUnknownError where the store does not tell, AccessDeniedError where it refused.
+    Returns None, or the marker if this transaction had created it before. Raises
+    TransactionAbortedError if another process has created it, CommitStateUnknownError if the store does not say whether
+    it was created, AccessDeniedError if the store refused.
     """
     failure: StoreError | None = None
     for _ in range(PUT_ATTEMPTS):
@@ -154,10 +170,10 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
         try:
             return read_own(store, path, commit_id=commit_id)
         except ObjectNotFoundError:
-            # A refusal may be the answer to the client's own second attempt: only now it is clear that none landed.
+            # A refusal may answer the client's own second attempt. Only this read shows that the first did not succeed.
             if isinstance(failure, AccessDeniedError) and is_first:
                 raise failure from None
-            continue  # it had not landed: put again
+            continue  # it was not created: put again
         except StoreError as error:
             raise unknown(store, path, error) from error
     raise unknown(store, path, failure) from failure
@@ -166,7 +182,7 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
 def commit_once(
     store: Store, tid: str, body: bytes, *, commit_id: str, is_young: Callable[[], bool]
 ) -> CommitMarker | None:
-    """As `decide`, of a transaction of a table; while it `is_young`, vacuum cannot have purged it as decided."""
+    """As `decide`, for a transaction of a table. If it `is_young`, vacuum cannot have purged an earlier decision."""
     path = names.committed(tid)
     found = decide(store, path, body, commit_id=commit_id)
     if is_young():
@@ -181,17 +197,17 @@ def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
     if found.is_abort:
         when = found.dbio_commit.timestamp.isoformat() if found.dbio_commit else "?"
         return TransactionAbortedError(
-            f"{store.url_of(path)}: this transaction was aborted at {when} by somebody else (vacuum, `dbio abort`, or "
-            "a writer that waited too long for it); nothing was committed: begin again"
+            f"{store.url_of(path)}: this transaction was aborted at {when} by another process (vacuum, `dbio abort`, "
+            "or a writer that had waited too long for it); nothing was committed: begin again"
         )
     return CorruptMarkerError(
-        f"{store.url_of(path)} commits files of another writer under this transaction's tid; nothing of ours was "
-        "committed. Inspect it with `dbio show`, then begin again"
+        f"{store.url_of(path)} commits files of another writer under this transaction's tid; nothing of this "
+        "transaction was committed. Inspect it with `dbio show`, then begin again"
     )
 
 
 def unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnknownError:
-    """For a commit marker of which the store does not tell whether it counts."""
+    """The error for a commit marker if it is not known whether it was created, or whether it counts."""
     return CommitStateUnknownError(
         f"whether {store.url_of(path)} was created is not known: {cause}; look for the tid with `dbio log` before you "
         "write the same data again"
@@ -208,10 +224,10 @@ def _aborted_long_ago(store: Store, tid: str) -> TransactionAbortedError:
 
 
 def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
-    """Decides a pending transaction of a table against its writer, whoever that is (I3). Done already is fine.
+    """Aborts a pending transaction of a table, of any writer (I3). It may be aborted already.
 
-    Raises TransactionStateError where it is committed, or was decided so long ago that its markers are purged;
-    StoreError where the store does not tell.
+    Raises TransactionStateError if it is committed, or was decided so long ago that its markers are purged. Raises
+    StoreError if the outcome is unknown.
     """
     if failure := _try_abort(store, tid, _new_abort(clock)):
         raise failure
@@ -221,22 +237,22 @@ def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
 
 
 def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> None:
-    """The same in one directory of the directory scope.
+    """As `abort_transaction`, in one directory of the directory scope.
 
-    No checkpoint tells there, but vacuum purges the start marker before the commit marker.
+    There are no checkpoints, but vacuum purges the start marker before the commit marker.
     """
     path = names.join(directory, names.committed(tid))
     is_ours = _put_abort(store, path, tid, _new_abort(clock), may_put=lambda: has_start(store, tid, directory))
     if not has_start(store, tid, directory):
-        if is_ours:  # another's may be an old one, which vacuum keeps
+        if is_ours:  # one of another process may be old, and vacuum keeps it
             withdraw(store, path)
         raise decided_long_ago(store, tid)
 
 
 def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
-    """As `abort_transaction`, for vacuum: many transactions of a table at once. Why each is not aborted; None: it is.
+    """As `abort_transaction`, for many transactions at once. Returns why each is not aborted, or None if it is.
 
-    All abort markers are put before the one look at the log that tells whether any of them decides nothing.
+    It puts all abort markers, and then reads the log once to find those that decide nothing.
     """
     markers = [_new_abort(clock) for _ in tids]
     failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
@@ -256,9 +272,9 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
 
 
 def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
-    """As `abort_many`, for who must not go on beside any of them; tells whom it aborted: the others have committed.
+    """As `abort_many`, for a caller that needs all of them decided. Yields the tids that it aborted.
 
-    Raises StoreError, and whatever else keeps one of them undecided.
+    The others are committed, or were decided long ago. Raises the error that keeps one of them undecided.
     """
     for tid, failure in abort_many(store, clock, tids).items():
         if failure is None:
@@ -274,26 +290,29 @@ def _new_abort(clock: Clock) -> CommitMarker:
 def _put_abort(
     store: Store, path: str, tid: str, marker: CommitMarker, *, may_put: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Sees to it that an abort marker is there; whether it is this one. Raises TransactionStateError for a commit's."""
+    """Puts this abort marker, unless there is one. Returns whether it is this one.
+
+    Raises TransactionStateError if the transaction is committed.
+    """
     for _ in range(PUT_ATTEMPTS):
         if not may_put():
             raise decided_long_ago(store, tid)
         if store.put_if_absent(path, encode(marker)):
             return True
-        found = _read_commit(store, path)
+        found = read_commit(store, path)
         if found is None:
             continue
         if not found.is_abort:
             raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
         return found == marker  # the answer to an earlier attempt of this very request was lost
-    raise StoreError(f"{store.url_of(path)} comes and goes; try again")
+    raise StoreError(f"{store.url_of(path)} appears and disappears; try again")
 
 
 def _try_abort(store: Store, tid: str, marker: CommitMarker, *, makes_room: bool = True) -> DbioError | None:
-    """What kept an abort marker from being there, if anything did.
+    """Puts an abort marker. Returns the error if that failed.
 
-    A commit marker without content, left by a disk that failed, counts as absent, and nobody who created it is at work
-    any more: it makes room.
+    A commit marker without content, left by a disk that failed, counts as absent. No writer of it is still at work, so
+    it is removed first.
     """
     path = names.committed(tid)
     try:
@@ -309,11 +328,10 @@ def _try_abort(store: Store, tid: str, marker: CommitMarker, *, makes_room: bool
 
 def _remove_empty(store: Store, path: str) -> DbioError | None:
     try:
-        (found,) = store.stat_many([path])
-        empty = [path] if found is not None and not found.size else []
-        return next(iter(store.delete_many(empty).values()), None)
+        store.delete_same(path, b"")  # not what another who aborts has put in its place
     except DbioError as error:
         return error
+    return None
 
 
 def decided_long_ago(store: Store, tid: str) -> TransactionStateError:

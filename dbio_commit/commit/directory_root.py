@@ -1,4 +1,4 @@
-"""The directory scope: the markers of each directory decide about that directory, as DBIO has it (PROTOCOL.md 11)."""
+"""The directory scope: the markers of each directory decide about that directory, as in DBIO (PROTOCOL.md 11)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +38,8 @@ from dbio_commit.protocol.directory import (
 )
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.markers.commit import CommitMarker, encode_commit
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile
@@ -48,13 +49,13 @@ _logger = get_logger(__name__)
 
 
 class DirectoryRoot(Root):
-    """A directory without a descriptor. Reading goes by the files as they were listed when the root was opened."""
+    """A directory without a descriptor. Reads use the files as they were listed when the root was opened."""
 
     scope = Scope.DIRECTORY
 
     def __init__(self, store: Store, clock: Clock, entries: Sequence[Entry] = (), log: Log | None = None) -> None:
         super().__init__(store, clock)
-        self._log = log or Log()  # the root's own, as it was listed after the files
+        self._log = log or Log()  # of the root, as it was listed after the files
         self.directories: Mapping[str, Directory] = parse_directories(entries)
         """By path."""
         self._marked: set[str] = set()
@@ -113,7 +114,7 @@ class DirectoryRoot(Root):
     # --- write ----------------------------------------------------------------------------------------------------
 
     def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
-        """Each directory gets its start marker when it is written to."""
+        """A new tid. Each directory gets its start marker before the first file in it."""
         return new_tid(self.clock)
 
     def mark(self, terms: Terms, directory: str) -> None:
@@ -123,27 +124,27 @@ class DirectoryRoot(Root):
             self._marked.add(directory)
 
     def check_place(self, file: FileInfo, terms: Terms) -> None:
-        """Any partition will do."""
+        """Any partition is allowed."""
 
     def raise_if_aborted(self, terms: Terms, directory: str) -> None:
         with suppress(ObjectNotFoundError):
             read_own(self.store, names.join(directory, names.committed(terms.tid)), commit_id=terms.commit_id)
 
     def commit(self, draft: Draft) -> Commit:
-        """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
+        """Puts a marker into each directory, as DBIO does, additions first, so that a crash loses nothing."""
         terms, rules = draft.terms, RULES[draft.terms.operation]
         self.check_life(terms)
         self.require_files(terms, draft.files)
         snapshot = self._snapshot_now(terms.tid) if rules.needs_state else None
         removed = rules.removes(draft, snapshot) if snapshot else []
-        metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()  # of the whole, in each of its markers
-        bodies: dict[str, bytes] = {}  # all of them, before the first one decides anything
+        metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()  # of the whole commit
+        bodies: dict[str, bytes] = {}  # encoded before the first one decides anything
         for directory, (added, gone) in _by_directory(draft.files, removed).items():
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
             marker = draft.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
             bodies[directory] = encode_commit(marker)
         self.check_life(terms)
-        for directory in bodies:  # before the look at the descriptor: who adopts the directory now sees us at work
+        for directory in bodies:  # before the check for a descriptor, so that an adoption of now sees a pending writer
             self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)
@@ -170,12 +171,12 @@ class DirectoryRoot(Root):
 
     def _refuse_table(self, tid: str) -> None:
         log = parse_log(self.store.list_log())
-        if log.descriptor is not None:  # or nobody would ever see what we commit
+        if log.descriptor is not None:  # nobody would ever see this commit
             raise CommitConflictError(
                 f"{self.store.url} was made a table (`dbio adopt`) since transaction {tid} began; nothing was "
                 "committed: begin again"
             )
-        if log.is_being_adopted:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
+        if log.is_being_adopted:  # the descriptor may come at any moment, and its checkpoint lacks this commit
             raise CommitConflictError(being_adopted(self.store, log))
 
     def _put(self, terms: Terms, bodies: Mapping[str, bytes]) -> None:
@@ -192,7 +193,7 @@ class DirectoryRoot(Root):
                 ) from error
 
     def _refuse_gone(self, terms: Terms, files: Iterable[FileInfo]) -> None:
-        """Somebody may have moved or removed a directory before its marker came: of each that gained files, one look.
+        """Checks one new file in each directory: the directory may have been moved or removed before its marker came.
 
         Raises CommitStateUnknownError.
         """
@@ -201,12 +202,12 @@ class DirectoryRoot(Root):
         if gone:
             raise CommitStateUnknownError(
                 f"the markers of {terms.tid} are in {self.store.url}, but files that they add are not there, first "
-                f"{gone[0]}: the directory was removed, or moved, meanwhile. If it is elsewhere now, `dbio show` tells "
+                f"{gone[0]}: the directory was removed, or moved, meanwhile. If it is elsewhere now, `dbio show` shows "
                 "there whether it has the commit"
             )
 
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
-        """Directory by directory; where it is committed, its files stay."""
+        """Aborts directory by directory. In directories where it is committed, its files stay."""
         paths = list(paths)
         committed: list[str] = []
         for directory in sorted(self._marked | {names.split(path)[0] for path in paths}):
@@ -225,18 +226,18 @@ class DirectoryRoot(Root):
 
 def being_adopted(store: Store, log: Log) -> str:
     return (
-        f"an adoption of {store.url} has begun with {names.checkpoint(log.last_checkpoint)}, and not come to its end; "
-        "nothing was committed: end it with `dbio adopt`, then write again"
+        f"an adoption of {store.url} has begun with {names.checkpoint(log.last_checkpoint)} and is not finished; "
+        "nothing was committed: finish it with `dbio adopt`, then write again"
     )
 
 
 def left_alone(foreign: Sequence[str]) -> str:
-    """What is said of files that are no Parquet: they are no part of a table."""
-    return f"{len(foreign)} files are no Parquet, first {foreign[0]!r:.200}; they are left alone, and nobody reads them"
+    """The message about files that are not Parquet, and so no part of a table."""
+    return f"{len(foreign)} files are not Parquet, first {foreign[0]!r:.200}; they are left alone, and not read"
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
-    """What each directory gains and loses; those that gain come first."""
+    """By directory, the files that it gains and loses. Directories that gain files come first."""
     parts: dict[str, tuple[list[FileInfo], list[str]]] = {}
     for file in files:
         parts.setdefault(names.split(file.path)[0], ([], []))[0].append(file)
@@ -253,31 +254,32 @@ _FOREIGN = {
 
 
 def check_directories(store: Store, paths: Iterable[str]) -> None:
-    """Raises UnsupportedTableError where the rules of another format say which files are live, or InvalidInputError
-    where a table of ours lies further down. Paths of directories end with "/".
+    """Raises UnsupportedTableError for a table of another format, InvalidInputError if a dbio table lies further down.
+
+    Paths of directories end with "/".
     """
     for path in paths:
         first, slash, _ = path.partition("/")
         if slash and first in _FOREIGN:
             raise UnsupportedTableError(
-                f"{store.url} holds {first}/, so it is {_FOREIGN[first]}, whose own log says which files are live; "
+                f"{store.url} holds {first}/, so it is {_FOREIGN[first]}, whose own log decides which files are live; "
                 "read and write it with the tool that it belongs to"
             )
         refuse_nested(store, path)
 
 
 def refuse_nested(store: Store, path: str) -> None:
-    """Raises InvalidInputError where the path, below the root, is that of a table's descriptor."""
+    """Raises InvalidInputError if the path is that of a table's descriptor below the root."""
     directory, name = names.split(path)
     if directory and name == names.DESCRIPTOR:
         raise InvalidInputError(
-            f"{store.url} holds another table, {store.url_of(directory)}; name that by its own path, and keep tables "
+            f"{store.url} holds another table, {store.url_of(directory)}; use that table's own path, and keep tables "
             "apart from one another"
         )
 
 
 def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:
-    """The transactions with a commit marker anywhere, as of the last of their markers."""
+    """The transactions with a commit marker in any directory, with the time of the last of their markers."""
     parts: dict[str, dict[str, Entry]] = {}
     for path, directory in directories.items():
         for tid, entry in directory.log.committed.items():

@@ -1,4 +1,4 @@
-"""What a transaction is about (`Terms`), and what it would commit (`Draft`)."""
+"""What a transaction is given when it begins (`Terms`), and what it would commit (`Draft`)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,18 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import (
-    App,
-    Begun,
-    CommitInfo,
-    CommitMarker,
-    FileInfo,
-    Operation,
-    as_recorded,
-    encode,
-    pack_files,
-    pack_schema,
-)
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
+from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.start import App, Begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
@@ -43,33 +36,33 @@ class Terms:
     """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
     commit_id: str
     job: str
-    """Random, in the name of each data file, as DBIO has it."""
+    """A random uuid in the name of each data file, as in DBIO's names."""
     began: "Moment"
     metadata: Metadata
     """The table's columns and settings when it began."""
     sets: Settings = field(default_factory=dict)
-    """The settings that it changes, as `settings.check_changes` has them."""
+    """The settings that it changes, as `settings.check_changes` returns them."""
     changes_rows: bool = True
-    """Of a rewrite: False where what it adds holds the rows of what it removes, and no others."""
+    """False for a rewrite whose added files hold exactly the rows of the removed ones."""
     creates: bool = False
     """Whether it created the table."""
     checkpoint_every: int = 0
-    """After about so many commits its writer makes a checkpoint; 0 is never."""
+    """After about this many commits, a writer makes a checkpoint. 0 is never."""
     unclaimed: "Moment | None" = None
-    """Where nobody has claimed its tid yet: when the table was looked at. Whoever writes its first file does so."""
+    """If the tid is not claimed yet: when the table was read. The task that writes the first file claims the tid."""
     skipped: bool = False
-    """Whether its application's version was committed before it began: it commits nothing, and leaves no marker."""
+    """Whether its application's version was committed before it began. Then it commits nothing and leaves no marker."""
     origin: Origin | None = None
-    """The table's; None in the directory scope."""
+    """Which table it is. None in the directory scope."""
 
     @property
     def is_table(self) -> bool:
-        """Whether it writes to a table of ours, whose commits tell its columns."""
+        """Whether it writes to a table with a descriptor, whose commits record its columns."""
         return self.scope is Scope.TABLE
 
     @property
     def changes_layout(self) -> bool:
-        """Whether the table's partition columns were others when it began."""
+        """Whether it changes the table's partition columns."""
         return PARTITION_COLUMNS in self.sets
 
     @property
@@ -84,7 +77,7 @@ class Terms:
 
 
 def encode_begun(app: App | None, job: str, origin: Origin | None) -> bytes:
-    """In the directory scope, which has no `origin`, start markers are empty."""
+    """The body of a start marker. It is empty in the directory scope, which has no `origin`."""
     return encode(Begun(table_id=origin.table_id, app=app, job=job)) if origin else b""
 
 
@@ -94,28 +87,28 @@ class Draft:
 
     terms: Terms
     files: Sequence[FileInfo]
-    """That become live."""
+    """The files that become live."""
     schema: Mapping[str, Any] | None = None
-    """The table's columns after it, as Spark's JSON; None leaves them as they are."""
+    """The table's columns after the commit, as Spark's JSON. None leaves them as they are."""
     rewritten: Collection[str] = ()
-    """Of a rewrite: the live files that go."""
+    """In a rewrite: the live files that it removes."""
     whole: Collection[str] | None = None
-    """Of a rewrite that tells what it changed: the files, added and removed, all of whose rows came or went."""
+    """In a rewrite with files of changes: the files, added and removed, of which every row came or went."""
     read: "Read | None" = None
-    """Of a rewrite: what it went by; None where it goes by the files alone that it removes."""
+    """In a rewrite: what it has read. None if it depends only on the files that it removes."""
     replaced: Sequence[names.Partition] = ()
-    """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
+    """In a partition replacement: the partitions that it replaces. If empty, those of `files`."""
     counted: Mapping[str, int] = field(default_factory=dict)
-    """More metrics, that whoever wrote the files knows."""
+    """More metrics, from the writers of the files."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
 
     @property
     def data_files(self) -> list[FileInfo]:
-        """Those of `files` that hold rows of the table; the others tell what it changed."""
-        return [file for file in self.files if not self._tells(file)]
+        """The `files` that hold rows of the table. The others are files of changes."""
+        return [file for file in self.files if not self._has_changes(file)]
 
-    def _tells(self, file: FileInfo) -> bool:
+    def _has_changes(self, file: FileInfo) -> bool:
         return self.whole is not None and names.is_change_file(file.path)
 
     @property
@@ -149,10 +142,10 @@ class Draft:
         turn: int | None = None,
         metadata: Metadata | None = None,
     ) -> CommitMarker:
-        """The commit marker that adds and removes these; `metadata` of the table after it, `origin` as it is now."""
+        """The commit marker for these files. `metadata` is the table's after the commit, `origin` is as of now."""
         return CommitMarker(
             added=[file.path for file in files],
-            removed=[*removed, *(file.path for file in files if self._tells(file))],
+            removed=[*removed, *(file.path for file in files if self._has_changes(file))],
             dbio_commit=CommitInfo(
                 recorded=as_recorded(self.terms.operation),
                 commit_id=self.terms.commit_id,

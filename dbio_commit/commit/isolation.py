@@ -1,6 +1,6 @@
-"""Whether what others committed since a rewrite read the table could have changed what it does (PROTOCOL.md 9.9).
+"""Whether commits since a rewrite read the table could have changed what it does (PROTOCOL.md 9.9).
 
-A rewrite that finds a file gone which it would remove fails anyway. This is about files that came.
+This module is about files that were added since. If a file that the rewrite removes is gone, the rewrite fails anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from dbio_commit.protocol.state import DataFile
 
 
 def check_isolation(isolation: str) -> None:
-    """Raises InvalidInputError."""
+    """Raises InvalidInputError for another name."""
     if isolation not in get_args(Isolation):
         raise InvalidInputError(f"isolation {isolation!r:.100} is none of {', '.join(get_args(Isolation))}")
 
@@ -37,27 +37,27 @@ class Read:
 
 
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
-    """Of the table as it stands when the rewrite `tid` is decided.
+    """Raises CommitConflictError if rows came since that the rewrite `tid` might have changed or used.
 
-    Raises CommitConflictError where rows came since which would have made a difference.
+    `table` is the table in the rewrite's turn.
     """
     news = _bring_news(table.decided, read)
     came = [file for file in table.files if file.tid in news] if news else []
     if matching := read.may_match(replace(table, files=came)) if came else ():
         raise CommitConflictError(
             f"{len(matching)} files were committed to {table.url} since transaction {tid} read it, whose rows it might "
-            f"have changed, first {matching[0].path}; nothing was committed: do it again, or let `retries=` do so"
+            f"have changed, first {matching[0].path}; nothing was committed: repeat it, or set `retries=`"
         )
 
 
 def _bring_news(decided: Sequence[Decided], read: Read) -> set[str]:
-    """Of commits, oldest first: those that came since and have rows of which the rewrite should have known."""
+    """Of commits, oldest first: those that came since, with rows that the rewrite should have seen."""
     found = set[str]()
     for commit in decided:
         if commit.tid in read.tids or commit.marker.is_abort:
             continue
-        if not commit.marker.is_data_change:  # its rows are those of others
-            # What it is known no longer to have removed may have been of any of them.
+        if not commit.marker.is_data_change:  # such as a compaction: its rows come from the files that it removed
+            # Removals that are no longer recorded may have been of any of these commits.
             is_news = bool(found and commit.forgotten.removed)
             is_news |= any(_writer_of(path) in found for path in commit.marker.removed)
         else:

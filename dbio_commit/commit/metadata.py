@@ -1,26 +1,26 @@
-"""What a transaction must know of a table to begin: its descriptor; its columns and settings as of a decided turn.
+"""What a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
 
-It costs the same at any length of the log. Turns come one after the other and never change, so a process that has been
-here looks for the next one only; and as long as that is undecided, all is as of the one before.
+The cost does not depend on the length of the log. Turns are numbered and never change, so a process that remembers one
+looks only for the next. While that is undecided, columns and settings are as of the turn before.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from cachetools import LRUCache
 
 from dbio_commit.base.clock import Clock, Moment
-from dbio_commit.base.errors import ObjectNotFoundError
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.commit.decision import has_start
+from dbio_commit.commit.decision import has_start, read_commit
 from dbio_commit.log.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn, decode_commit
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.descriptor import Descriptor
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
@@ -28,31 +28,31 @@ from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.store import Store
 
 _TABLES = 1000
-"""How many a process remembers."""
+"""How many tables a process remembers."""
 
 _UNDECIDED_S = 20 * 60.0
-"""For so long a holder that was undecided is so while its commit marker is not there; vacuum purges none so young."""
+"""How long a holder without a commit marker counts as undecided, in s. Vacuum purges no marker that is younger."""
 
 _SAME_SECOND = timedelta(seconds=2)
-"""A descriptor that was older when it was read is no other of the same time and size, where times are whole seconds."""
+"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A table, as a transaction that began has seen it."""
+    """A table as a transaction saw it when it began."""
 
     entry: Entry
-    """Of its descriptor."""
+    """The descriptor as it is listed."""
     descriptor: Descriptor
     metadata: Metadata
     """As of a decided turn."""
     turn: Entry | None = None
-    """The object of that turn. By its number alone, a turn that was taken anew in a table that was brought back from a
-    backup would be taken for it. None where it was not listed."""
+    """The object of that turn. None if it was not listed. Its number is not enough: if the table was restored from a
+    backup, another transaction may have taken a turn of the same number."""
     holder: Turn | None = None
-    """The turn after that, where it is taken, and was undecided."""
+    """The turn after that, if it is taken and was undecided."""
     at: Moment | None = None
-    """When that was so; None where there is no holder."""
+    """When the holder was undecided. None if there is no holder."""
 
     @property
     def layout(self) -> Layout:
@@ -65,11 +65,11 @@ class Seen:
 
     @property
     def new_layout_by(self) -> Turn | None:
-        """The turn of who is changing it, if somebody is: until that is decided, nobody may begin."""
+        """The turn of a transaction that is changing the layout, if any. Until it is decided, no other may begin."""
         return self.holder if self.holder and self.holder.new_layout else None
 
     def as_of(self, metadata: Metadata, log: Log, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
-        """The same table with these columns and settings, by these turns; `holder` was undecided then."""
+        """The same table with these columns and settings, by the turns of the log. `holder` was undecided then."""
         return replace(self, metadata=metadata, turn=log.turns.get(metadata.turn), holder=holder, at=at)
 
 
@@ -85,9 +85,9 @@ _LOCK = ProcessLock(_begin_anew)
 
 
 def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
-    """The table that is there; None where there is none. All is as new as each turn that was decided before.
+    """The table, or None if there is none. It includes every turn that was decided before this call.
 
-    Raises TableNotFoundError where it was dropped.
+    Raises TableNotFoundError if it was dropped.
     """
     seen = _recall(store, clock)
     if seen is None:
@@ -111,37 +111,37 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
 
 
 def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
-    """What this process has committed under a turn that the log shows; nothing where it does not remember the table."""
+    """Remembers what this process has committed in a turn that the log shows, if it remembers the table."""
     seen = _recall(store, clock)
     if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
         _remember(store, clock, seen.as_of(metadata, log))
 
 
 def forget_holder(store: Store, clock: Clock) -> None:
-    """The next look asks the store what became of the holder that was undecided, whatever there was to see of it."""
+    """Forgets the undecided holder, so that the next look asks the store what became of it."""
     if (seen := _recall(store, clock)) is not None:
         _remember(store, clock, replace(seen, holder=None, at=None))
 
 
 def remembered_id(store: Store, clock: Clock) -> str | None:
-    """Of the table that this process remembers here; None where it remembers none."""
+    """The id of the table that this process remembers at this root. None if it remembers none."""
     seen = _recall(store, clock)
     return seen.descriptor.id if seen else None
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
-    """From what was seen, turn by turn."""
+    """Continues from what was seen, turn by turn."""
     while True:
         at, turn = clock.moment(), seen.metadata.turn
         found = parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
         if turn not in found.turns or found.turns[turn] != seen.turn:
-            break  # purged, because there are others; or another turn of this number
+            break  # purged, since there are later ones; or it is another turn of this number
         if found.last_turn == turn:
             return seen.as_of(seen.metadata, found)
         if turn + 1 not in found.turns:
-            break  # purged before this one was
+            break  # purged before the turn that was seen
         holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder.tid) if holder else None
+        marker = _marker_of(store, holder)
         if marker is None:
             is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
             if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
@@ -154,13 +154,13 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
 
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:
-    """From the last turn; while that is undecided, from the one before, which is decided."""
+    """Reads the last turn. While that is undecided, the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
         metadata = _before_turns(seen)
         return seen.as_of(read_snapshot().metadata if metadata is None else metadata, log)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
-    marker = _read_commit(store, holder.tid) if holder else None
+    marker = _marker_of(store, holder)
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
     if _precedes(started, log.turns[last]):
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
@@ -169,7 +169,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
             return seen.as_of(metadata._replace(turn=last), log)
     elif marker is not None and (metadata := _metadata_after(marker, seen.metadata, last)) is not None:
         return seen.as_of(metadata, log)
-    # A snapshot tells in any case.
+    # A snapshot has the answer in any case.
     snapshot = read_snapshot()
     metadata = snapshot.metadata
     if metadata.turn < last and holder:
@@ -181,23 +181,23 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
 
 
 def _start_of(store: Store, holder: Turn) -> Entry | None:
-    """Its start marker, if it is there."""
+    """The holder's start marker, if it is there."""
     (started,) = store.stat_many([names.started(holder.tid)])
     return started
 
 
 def _precedes(started: Entry | None, turn: Entry) -> bool:
-    """Whether there is a start marker, and from before the turn, as that of all who take one.
+    """Whether there is a start marker from before the turn. A transaction puts it before it takes a turn.
 
-    A later one may be of a late task, which puts it again after vacuum has purged the decision.
+    A later one may be from a late task, which put it again after vacuum had purged the decision.
     """
     return started is not None and started.modified <= turn.modified
 
 
 def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
-    """What its holder recorded of a decided turn; where that was aborted, what the one of the turn before did.
+    """What the holder of a decided turn recorded, or the last holder before it that was not aborted.
 
-    None where vacuum has purged it, or nothing is recorded.
+    None if vacuum has purged it, or if nothing is recorded.
     """
     for earlier in range(turn, 0, -1):
         if earlier == seen.metadata.turn and log.turns.get(earlier) == seen.turn:
@@ -205,7 +205,7 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
         if earlier not in log.turns:
             return None
         holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder.tid) if holder else None
+        marker = _marker_of(store, holder)
         if holder is None or marker is None:
             return None
         if not marker.is_abort:
@@ -217,16 +217,16 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
 
 
 def _before_turns(seen: Seen) -> Metadata | None:
-    """What a table is like before anybody has taken a turn. None where only a snapshot tells: it was adopted so."""
+    """Columns and settings before the first turn. None if only a snapshot has them, since the table was adopted."""
     if seen.metadata.turn == 0 and seen.metadata.schema is not None:
         return seen.metadata
     return None if seen.descriptor.tells_columns else NO_METADATA
 
 
 def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:
-    """What the holder of the turn left; None where its marker does not tell.
+    """Columns and settings after the turn, by its holder's marker. None if the marker does not record them.
 
-    `before` is what is known as of an earlier turn, and `is_next` whether of the one right before.
+    `before` is as of an earlier turn. `is_next`: that is the turn right before.
     """
     if marker.is_abort:
         return before._replace(turn=turn) if is_next else None
@@ -234,19 +234,16 @@ def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_nex
     if info is None or info.schema_turn is None:
         return None
     settings: Settings | None = info.settings
-    if settings is None and before.settings is not None:  # an earlier version wrote it, which changes no settings
+    if settings is None and before.settings is not None:  # from an earlier version, which changes no settings
         if not is_next:
-            return None  # but those between may have
+            return None  # turns in between may have changed them
         settings = before.settings
     return Metadata(info.table_schema, turn, settings)
 
 
-def _read_commit(store: Store, tid: str) -> CommitMarker | None:
-    path = names.committed(tid)
-    with suppress(ObjectNotFoundError):
-        body = store.get(path)
-        return decode_commit(body, where=store.url_of(path)) if body else None
-    return None
+def _marker_of(store: Store, holder: Turn | None) -> CommitMarker | None:
+    """The commit marker of the turn's holder. One that a crash left without content decides nothing yet."""
+    return read_commit(store, names.committed(holder.tid), may_be_empty=True) if holder else None
 
 
 def _key(store: Store, clock: Clock) -> tuple[str, ...]:

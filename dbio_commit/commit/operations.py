@@ -1,4 +1,4 @@
-"""The operations: for each, whether it takes a turn, what it removes, and what it checks. One record for each."""
+"""The operations. One record for each: whether it takes a turn, whether it sets columns, and what it removes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 from dbio_commit.base.errors import CommitConflictError
 from dbio_commit.commit.draft import Draft
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partitions import partition_types, replaced_files
 from dbio_commit.protocol.state import DataFile
 
 
 class TableState(Protocol):
-    """The table as an operation finds it; a Snapshot is one."""
+    """The state of the table in which an operation commits, such as a Snapshot."""
 
     @property
     def url(self) -> str: ...
@@ -26,14 +26,14 @@ class TableState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operation means."""
+    """What an operation does to a table."""
 
     needs_state: bool
-    """Whether what it does depends on the table's state: then it takes a turn (I7)."""
+    """Whether it depends on the table's state. Then it takes a turn (I7)."""
     sets_schema: bool
-    """Whether the columns after it are its own, whatever the table's were."""
+    """Whether the commit sets the table's columns, whatever they were."""
     removes: Callable[[Draft, TableState], list[str]]
-    """The paths of the live files that go. Raises CommitConflictError where it cannot do what it was to do."""
+    """Returns the paths of the live files that it removes. Raises CommitConflictError if it cannot be done."""
 
 
 def _nothing(draft: Draft, table: TableState) -> list[str]:
@@ -66,4 +66,4 @@ RULES: Mapping[Operation, Rules] = {
     "overwrite_partitions": Rules(needs_state=True, sets_schema=False, removes=_what_lies_in_its_partitions),
     "rewrite": Rules(needs_state=True, sets_schema=False, removes=_what_it_rewrites),
 }
-"""Those that a transaction may begin with; "adopt" and "abort" are in markers only."""
+"""The operations that a transaction may begin with. "adopt" and "abort" are in markers only."""

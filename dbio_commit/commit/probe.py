@@ -1,23 +1,23 @@
-"""The proof that a store has put-if-absent: of several calls that create the same object at once, one does it.
+"""The proof that a store has put-if-absent: of several calls that create the same object at once, one succeeds.
 
-A store that ignores the condition lets all of them do it; one that looks first, and then writes, lets several.
+On a store that ignores the condition, all succeed. On a store that checks first and then writes, several do.
 """
 
 from dbio_commit.base.errors import StoreError, UnsupportedStoreError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import decode_descriptor
+from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.store import Store
 
-_PROBED: set[str] = set()  # of this process: every write opens a store of its own
+_PROBED: set[str] = set()  # the identities that this process has proved; every write opens a new store
 _REFUSES = "refuses: "
-"""Before the identity of a store of which only `prove_store` knows."""
+"""Prefix in `_PROBED` of the identity of a store that only `prove_store` has proved."""
 
 
 def create(store: Store, path: str, body: bytes) -> bool:
     """As `Store.put_if_absent`. The first object that a process creates on a store is the proof.
 
-    `Store.contenders` calls race for it then, with the same body, so that nothing else is left of that; where they
-    cannot race, a second call comes after the first. Raises UnsupportedStoreError where more than one creates it.
+    Then `Store.contenders` calls race for it, with the same body, so that the race leaves nothing else. If a race
+    proves nothing, a second call follows the first. Raises UnsupportedStoreError if more than one creates it.
     """
     if store.identity in _PROBED:
         return store.put_if_absent(path, body)
@@ -40,10 +40,10 @@ def create(store: Store, path: str, body: bytes) -> bool:
 
 
 def prove_store(store: Store) -> None:
-    """The same for those who decide about others' transactions, in a table that is there. Changes nothing.
+    """The same proof for callers that decide about the transactions of others in an existing table. Changes nothing.
 
-    The descriptor never changes, so creating it once more is refused, or makes no difference; a race takes an object
-    that is not there, so writers alone have one. Raises UnsupportedStoreError, ObjectNotFoundError where there is no
+    It creates the descriptor again, with the same body: that is refused, or makes no difference. A race needs an object
+    that does not exist yet, so only writers make one. Raises UnsupportedStoreError, ObjectNotFoundError if there is no
     table.
     """
     if not _PROBED.isdisjoint({store.identity, _REFUSES + store.identity}):
@@ -67,14 +67,14 @@ def _put(store: Store, path: str, body: bytes) -> bool | StoreError:
 
 def _untried(store: Store, path: str, error: StoreError) -> StoreError:
     return type(error)(
-        f"cannot try out whether {store.url} refuses to create {path} twice, which stays as it is: {error}"
+        f"cannot prove that {store.url} refuses to create {path} twice; the object stays as it is: {error}"
     )
 
 
 def _unsupported(store: Store, path: str, who: str, *, left: StoreError | None = None) -> UnsupportedStoreError:
-    stays = f"Nothing but {path} was written, which could not be deleted ({left})"
+    stays = f"Only {path} was written, and it could not be deleted ({left})"
     return UnsupportedStoreError(
-        f"the store of {store.url} let {who} create {path}, which one alone may: it ignores If-None-Match, or looks "
-        f"first and writes then, so two writers could both win. {stays if left else 'Nothing was written'}; use a "
+        f"the store of {store.url} let {who} create {path}, which only one may: it ignores If-None-Match, or checks "
+        f"first and then writes, so two writers could both win. {stays if left else 'Nothing was written'}; use a "
         "store with conditional writes (S3, Azure, Google Cloud, MinIO, Ceph, a disk)"
     )

@@ -1,4 +1,4 @@
-"""The seam of scope: what a table of ours and a directory of the directory scope can both do, each in its way."""
+"""The interface of both scopes: what a transaction asks of a table, or of a directory without a descriptor."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker, FileInfo
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
@@ -24,32 +25,32 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a transaction is about to write to."""
+    """What a transaction will write to."""
 
     scope: Scope | None
-    """None where nothing is there yet."""
+    """None if nothing is there yet."""
     origin: Origin | None = None
-    """Which table it is; None where it is none, or not yet."""
+    """Which table it is. None if it is not a table, or not yet."""
     partition_columns: Layout | None = None
-    """None where nothing says what they are."""
+    """None if nothing determines them yet."""
     metadata: Metadata = NO_METADATA
     looked: Moment | None = None
-    """It was so then, or later."""
+    """All this was so at this moment or later."""
 
     @property
     def is_table(self) -> bool:
-        """Whether it is, or becomes, a table of ours, whose commits tell its columns."""
+        """Whether it is, or becomes, a table with a descriptor, whose commits record its columns."""
         return self.scope is not Scope.DIRECTORY
 
 
 MAX_LIFE_S = 7 * 24 * 3600.0
-"""No transaction commits after this: abort markers are kept longer, so that a late writer always finds its own."""
+"""No transaction commits when it is older. Abort markers are kept longer, so a late writer always finds its own."""
 
 _log = get_logger(__name__)
 
 
 class Root(ABC):
-    """Where the markers that decide are. `open_root` says which; a transaction keeps to the kind it began with."""
+    """Where the markers that decide are. `open_root` finds the kind; a transaction keeps the one it began with."""
 
     scope: ClassVar[Scope]
 
@@ -60,52 +61,52 @@ class Root(ABC):
 
     @abstractmethod
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        """The state now, or then. Raises ObjectNotFoundError where vacuum overtook it: open the root again."""
+        """The state now, or as of then. Raises ObjectNotFoundError if vacuum overtook the read: open the root again."""
 
     @abstractmethod
     def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
-        """What a transaction would write to. Raises TableExistsError where `must_be_empty` and there are commits."""
+        """What a transaction would write to. Raises TableExistsError if `must_be_empty` and there are commits."""
 
     @abstractmethod
     def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
-        """The logs that decide, by the directory that they decide about, and what a checkpoint covers of them."""
+        """The logs, by the directory that each decides about, and the checkpoint that covers a part of them."""
 
     @abstractmethod
     def abort_pending(self, tid: str) -> None:
-        """Aborts a transaction of anybody.
+        """Aborts a transaction of any writer.
 
-        Raises InvalidInputError where nothing is known of the tid, TransactionStateError where it is committed.
+        Raises InvalidInputError if nothing is known of the tid, TransactionStateError if it is committed.
         """
 
-    # --- write: these list nothing that was not asked for, and need no look before them -----------------------------
+    # --- write: these need no read before them, and list no more than they say ---------------------------------------
 
     @abstractmethod
     def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
-        """A tid that nobody else has; `begun` is the body of a start marker, and any `layout` will do for None.
+        """A tid that no other transaction has. `begun` is the body of its start marker.
 
-        Raises CommitConflictError where the target is not what it was any more.
+        Raises CommitConflictError if the target has changed. A `layout` of None accepts any.
         """
 
     @abstractmethod
     def mark(self, terms: Terms, directory: str) -> None:
-        """Comes before the first data file in each directory; done already is fine.
+        """Puts the start marker. Called before the first data file in each directory, and may be repeated.
 
-        Raises CommitConflictError where the table is not what it was any more.
+        Raises CommitConflictError if the table has changed.
         """
 
     @abstractmethod
     def check_place(self, file: FileInfo, terms: Terms) -> None:
-        """Raises InvalidInputError for a new file where readers would expect none."""
+        """Raises InvalidInputError for a new file in a directory where readers expect none."""
 
     def confirm(self, terms: Terms) -> None:  # noqa: B027  (the directory scope has no drop)
-        """Comes after the last data file of a task: a drop may have overlooked it.
+        """Called after the last data file of a task, which a drop may have overlooked.
 
-        Raises TransactionAbortedError where the transaction was given up meanwhile: then the task's files are to go.
+        Raises TransactionAbortedError if the transaction was aborted meanwhile. Then the task deletes its files.
         """
 
     @abstractmethod
     def raise_if_aborted(self, terms: Terms, directory: str) -> None:
-        """Raises TransactionAbortedError where somebody has aborted it, and so deleted its files there."""
+        """Raises TransactionAbortedError if it was aborted, so that its files in the directory may be deleted."""
 
     @abstractmethod
     def commit(self, draft: Draft) -> Commit:
@@ -116,9 +117,9 @@ class Root(ABC):
 
     @abstractmethod
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
-        """Decides against the transaction, then deletes its files, as far as that works.
+        """Aborts the transaction, then deletes its files. Files that cannot be deleted stay for vacuum.
 
-        Raises TransactionStateError where it is committed.
+        Raises TransactionStateError if it is committed.
         """
 
     # --- both -----------------------------------------------------------------------------------------------------
@@ -127,10 +128,10 @@ class Root(ABC):
         return self.clock.seconds_since(terms.began)
 
     def require_files(self, terms: Terms, files: Sequence[FileInfo]) -> None:
-        """Before a marker names new files: on a disk, they are here, as they were written.
+        """Before a marker names new files: checks on a disk that they are there, as they were written.
 
-        Raises UnsupportedStoreError where they are not: executors have disks of their own. TransactionAbortedError
-        where they are gone because somebody has aborted the transaction.
+        Raises UnsupportedStoreError if they are not: executors may have other disks. Raises TransactionAbortedError if
+        they are gone because the transaction was aborted.
         """
         if not (self.store.is_disk and files):
             return

@@ -1,4 +1,4 @@
-"""Where the markers that decide are: at the root of a table of ours, or in each directory (the seam of scope)."""
+"""Finds which scope applies at a root: the markers at the root decide about a table, or those of each directory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ KINDS: Mapping[Scope, type[TableRoot] | type[DirectoryRoot]] = {
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Neither a marker that decides nor a data file: a table may be created here."""
+    """No data file, and no marker that decides anything: a table may be created here."""
 
     log: Log
     entries: Sequence[Entry]
@@ -36,9 +36,10 @@ class Nothing:
 def find_root(
     store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
 ) -> TableRoot | DirectoryRoot | Nothing:
-    """What is there. `entries` are all files, where the caller has listed them just now.
+    """What is at the root. `entries` are all files, if the caller has just listed them.
 
-    Raises TableNotFoundError where it was dropped (unless told otherwise), UnsupportedTableError, InvalidInputError.
+    Raises TableNotFoundError if the table was dropped (unless `even_dropped`), UnsupportedTableError,
+    InvalidInputError.
     """
     log = _list_log(store, even_dropped=even_dropped)
     if log.descriptor is not None:
@@ -59,7 +60,7 @@ def find_root(
 def open_root(
     store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
 ) -> TableRoot | DirectoryRoot:
-    """As `find_root`. Raises TableNotFoundError where there is nothing."""
+    """As `find_root`. Raises TableNotFoundError if nothing is there."""
     root = find_root(store, clock, entries=entries, even_dropped=even_dropped)
     if isinstance(root, Nothing):
         raise TableNotFoundError(
@@ -71,10 +72,10 @@ def open_root(
 def read_snapshot(
     store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
 ) -> Snapshot:
-    """The table's state now, or as of a time or tid; `even_dropped` is for whoever drops it.
+    """The table's state now, or as of a time or tid. `even_dropped` is for the drop itself.
 
-    Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
-    transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
+    Raises TableNotFoundError if nothing is there, UnsupportedTableError, InvalidInputError for an impossible `as_of`.
+    Raises CorruptMarkerError unless `ignore_corrupt_markers`: then transactions with corrupt markers count as pending.
     """
 
     def read() -> Snapshot:
@@ -92,5 +93,5 @@ def _list_log(store: Store, *, even_dropped: bool) -> Log:
 
 
 def _look_again(store: Store, log: Log, *, even_dropped: bool) -> Log:
-    """A descriptor comes before all else of its table: whoever saw anything after the log looks again (I1)."""
+    """Lists the log again if there are files: a descriptor comes before all other objects of its table (I1)."""
     return _list_log(store, even_dropped=even_dropped)

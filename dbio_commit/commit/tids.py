@@ -1,4 +1,4 @@
-"""New names, made of time and chance: of transactions, and uuids."""
+"""New tids and uuids, made of time and random bits."""
 
 from datetime import UTC
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Turns: transactions whose commits depend on one another are decided one after the other (I7)."""
+"""Turns: transactions that depend on the table's state are decided one after the other (I7)."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,34 +11,35 @@ from dbio_commit.log.listing import read_last_turn, read_markers, read_turn, ref
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import Turn, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
 LEASE_S = 60.0
-"""How long a waiter watches an undecided transaction hold the turn before it aborts it, at the least."""
+"""How long a waiter watches an undecided holder of the turn before it aborts the holder, at the least, in s."""
 
 MOST_LEASES = 16
-"""So many times as long it waits at the most, after others were aborted in their turns. That is less than the half hour
-after which vacuum purges the turns that tell so."""
+"""The longest lease, as a multiple of LEASE_S, after others were aborted in their turns. It is shorter than the half
+hour after which vacuum purges the turns that show this."""
 
 _UNSEEN_S = 1.0
-"""The pause before a turn is asked for again that is taken, and that a listing of a disk has missed."""
+"""The pause before the next attempt, if a turn is taken and a listing of a disk has missed it."""
 
 _TURNS_BACK = 20
-"""How many earlier turns a waiter asks about at the most."""
+"""How many earlier turns a waiter looks at, at the most."""
 
 TRUST_S = 50.0
-"""How long a transaction trusts what it saw of the table before it claimed its tid."""
+"""How long a transaction trusts what it read of the table before it claimed its tid."""
 
 SETTLE_S = TRUST_S + 11.0
-"""After so long, whoever looked at the table before a change has claimed its tid by then, or looks again."""
+"""After this time, a writer that read the table before a change has claimed its tid, or reads the table again."""
 
 LOOK_S = LEASE_S / 30
-"""One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
-long, so does what the holder has to do."""
+"""The most that one look counts toward the lease. A waiter that slept did not watch, and if a look takes long, so does
+the holder's own work."""
 
 _log = get_logger(__name__)
 
@@ -52,12 +53,12 @@ def take_turn(
     new_layout: bool = False,
     read_ahead: Callable[[Log], None] = lambda log: None,
 ) -> int | None:
-    """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
+    """Waits until all earlier turns are decided, takes the next one, and returns its number (I7).
 
-    The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
-    our transaction is decided already. While one of a `new_layout` is undecided, nobody begins. `read_ahead` is given
-    the commit markers before the turn is taken, and whenever they are listed while another holds it: what it reads
-    need not be read in the turn. Raises CommitConflictError where the table of this `origin` is there no more.
+    None if the transaction `tid` is decided already. The turn ends when the transaction is decided. A holder that stays
+    undecided for the lease is aborted. While a turn with `new_layout` is undecided, no transaction begins. `read_ahead`
+    is called with the log before the turn is taken, and for each listing while another transaction holds the turn: what
+    it reads need not be read in the turn. Raises CommitConflictError if the table of this `origin` is gone.
     """
     table_id = origin.table_id if origin else None
     body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout))
@@ -78,7 +79,7 @@ def take_turn(
             failures += 1
             if failures >= PUT_ATTEMPTS:
                 raise StoreError(
-                    f"{store.url_of(names.turn(lost))} is there, and no listing shows it; see what it is, and whether "
+                    f"{store.url_of(names.turn(lost))} exists, but no listing shows it; check what it is, and whether "
                     "the store lists what was written before"
                 )
             clock.sleep(_UNSEEN_S)
@@ -95,26 +96,26 @@ def take_turn(
 
 
 def wait_for_layout(store: Store, clock: Clock, holder: Turn) -> None:
-    """Until it is decided which layout the table has, so that a transaction can begin."""
+    """Waits until the holder is decided, so that the table's layout is known and a transaction can begin."""
     _log.info("%s: waits for %s, which changes the partition columns", store.url, holder.tid)
     _wait_for(store, clock, holder, None)
 
 
 def end_others(store: Store, clock: Clock, tid: str) -> None:
-    """Of who holds the turn of a new layout: aborts all others that are pending, and go by the old one.
+    """For the holder of a turn with a new layout: aborts all other pending transactions, which use the old layout.
 
-    Takes a minute, so that whoever looked at the table before this turn is among them. Raises StoreError.
+    Waits a minute first, so that every writer that read the table before this turn is among them. Raises StoreError.
     """
     clock.sleep(SETTLE_S)
     others = [other for other in parse_log(store.list_log()).pending if other != tid]
-    for other in abort_all(store, clock, others):  # who has committed is overwritten
-        _log.warning("%s: aborted %s, which began by partition columns that %s changes", store.url, other, tid)
+    for other in abort_all(store, clock, others):  # what others have committed is overwritten
+        _log.warning("%s: aborted %s, which began with partition columns that %s changes", store.url, other, tid)
 
 
 def _wait_for(
     store: Store, clock: Clock, holder: Turn | None, own: str | None, read_ahead: Callable[[Log], None] | None = None
 ) -> bool:
-    """Until the holder of the last turn is decided; whether our own transaction is."""
+    """Waits until the holder of the last turn is decided. Returns whether the own transaction is decided."""
     if holder is None or holder.tid == own:
         return own is not None and _look(store, own, None)[0]
     is_over, is_free = _look(store, own, holder.tid)
@@ -124,7 +125,7 @@ def _wait_for(
     while not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
-        # As the holder lists and reads them: where that takes long, it gets the time.
+        # The holder lists and reads them, too. If that takes long, each look takes long, and the holder gets more time.
         log = parse_log(store.list_log(Kind.COMMITTED))
         is_over, is_free = own in log.committed, holder.tid in log.committed or not has_start(store, holder.tid)
         if read_ahead and not is_over and not is_free:
@@ -136,16 +137,15 @@ def _wait_for(
                 continue
             _end_lease(store, clock, holder.tid, lease_s)
             is_over, _ = _look(store, own, holder.tid)
-            is_free = True  # also where its markers say otherwise: a late task may have put a purged one again
+            is_free = True  # whatever its markers show: a late task may have put a purged start marker again
     return is_over
 
 
 def _lease_s(store: Store, committed: Mapping[str, Entry]) -> float:
-    """The lease of the last turn: twice as long for each of the turns right before it that was given up.
+    """The lease of the last turn, which doubles for each turn right before it whose holder was aborted.
 
-    So where the work in a turn takes long, one holder gets through in the end. A holder that aborted itself, as on a
-    conflict, did so soon: it says nothing, and is passed over. Where a turn ended in a commit, or nothing tells, the
-    count begins.
+    So if the work in a turn takes long, one holder succeeds in the end. A holder that aborted itself, as on a conflict,
+    did so soon: its turn is skipped. The count starts after a turn that ended in a commit, or of which nothing is left.
     """
     log = parse_log(store.list_log(Kind.TURN))
     last, lease_s = read_last_turn(store, log), LEASE_S
@@ -161,9 +161,9 @@ def _lease_s(store: Store, committed: Mapping[str, Entry]) -> float:
 
 
 def _look(store: Store, own: str | None, holder: str | None) -> tuple[bool, bool]:
-    """Whether our transaction is decided, and whether the last holder's is; all by the names of their markers.
+    """Whether the own transaction is decided, and whether the holder is, by the names and sizes of their markers.
 
-    A holder's start marker came before its turn: where it is gone, vacuum has purged it as decided.
+    A holder's start marker came before its turn. If it is gone, the holder was decided, and vacuum has purged it.
     """
     ours = [names.committed(own)] if own else []
     others = [names.committed(holder), names.started(holder)] if holder else []
@@ -180,7 +180,7 @@ def _decides(marker: Entry | None) -> bool:
 
 
 def _end_lease(store: Store, clock: Clock, holder: str, lease_s: float) -> None:
-    """The holder is decided then."""
-    with suppress(TransactionStateError):  # it committed at the last moment, or long ago: just as good
+    """Aborts the holder, unless it is decided."""
+    with suppress(TransactionStateError):  # it committed at the last moment, or was decided long ago: both end the turn
         abort_transaction(store, clock, holder)
         _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, lease_s)

@@ -1,1 +1,1 @@
-"""What is in data files, without Spark: columns, their types and statistics, and rows as Arrow."""
+"""Data files without Spark: columns, their types and statistics, and rows as Arrow."""

@@ -1,7 +1,7 @@
-"""What the footer of a file says of its column chunks: whether a reader can do anything with them. Pure.
+"""Checks the column chunks that a file's footer describes: can readers read them? Pure.
 
-pyarrow is asked about a chunk only after this: where one is encrypted, of an unknown codec, or contradicts the schema,
-it throws an exception that nothing catches, and the process ends.
+This check comes before pyarrow. If a chunk is encrypted, has an unknown codec or contradicts the schema, pyarrow throws
+an exception that nothing catches, and the process ends.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from dbio_commit.data.thrift import BINARY, INT32, LIST, STRUCT, Struct, read_struct, structs, value
 
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-"""By their numbers."""
+"""Parquet's codecs, by number."""
 
 _NOT_SPARKS = {"BROTLI", "LZO"}
-"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
+"""Codecs that Spark does not have. All readers know Hadoop's own LZ4, for which pyarrow has no name."""
 
 _ENCODINGS = {0, *range(2, 10)}
 
@@ -23,28 +23,28 @@ _COLUMNS, _METADATA, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 2, 3, 4, 5, 6, 10
 _CHUNK_TYPE, _CHUNK_ENCODINGS, _CODEC, _STATISTICS, _SIZES = 1, 2, 4, 12, 16
 _BOUNDS = (1, 2, 5, 6)
-"""The old max and min, and the new ones."""
+"""Thrift's numbers of these fields: the old max and min, then the new ones."""
 _BYTE_LENGTHS, _REPETITIONS, _DEFINITIONS = 1, 2, 3
 
 _BYTE_ARRAY, _FIXED = 6, 7
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""Of a bound, by its type: in boolean, int32, int64, int96, float and double."""
+"""The bytes of a bound, by Parquet's type: boolean, int32, int64, int96, float and double."""
 
 _REQUIRED, _REPEATED = 0, 2
 _DEEPEST = 1000
 _MOST = 1000
-"""Problems of one file: more are not looked for."""
+"""At most this many problems of one file are collected."""
 
 _DAY = 86_400
 _FIRST, _LAST = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
 _UNITS = {1: 1_000, 2: 1_000_000, 3: 1_000_000_000}
-"""Parts of a second, by the number of the unit."""
+"""How many of a time unit are in a second, by the unit's number."""
 _DATE, _TIMESTAMP, _TIMESTAMP_UNIT = 6, 8, 2
 _CONVERTED_DATE, _CONVERTED_TIMESTAMPS = 6, {9: 1_000, 10: 1_000_000}
 
 
 class _Node(NamedTuple):
-    """Of the schema's tree, with what Parquet's levels come to."""
+    """A node of the schema's tree, with its Parquet levels."""
 
     name: bytes
     above: "_Node | None"
@@ -57,15 +57,16 @@ class _Leaf(NamedTuple):
     node: _Node
     type: int
     width: int
-    """Of a bound, in bytes; 0 where it has any."""
+    """The length of a bound in bytes; 0 if it has no fixed length."""
     range: tuple[int, int] | None
-    """The first and the last value of the years 1 to 9999, of a date or timestamp."""
+    """The first and the last value in the years 1 to 9999 of a date or timestamp."""
 
 
 def check_chunks(end: bytes) -> list[str]:
-    """What some reader cannot read, each with its column; `end` are the last bytes of a file, its footer among them.
+    """What some reader cannot read, each problem with its column. `end` has the last bytes of a file, with the whole
+    footer.
 
-    Raises ValueError where the footer is damaged.
+    Raises ValueError if the footer is damaged.
     """
     footer = _read_footer(end)
     leaves = list(_leaves(structs(footer, _SCHEMA)))
@@ -83,7 +84,7 @@ def check_chunks(end: bytes) -> list[str]:
 
 
 def first_codec(end: bytes) -> str | None:
-    """The codec of the first column chunk, by Parquet's name; None where there is none. Raises ValueError."""
+    """Parquet's name of the codec of the first column chunk; None if there is no chunk. Raises ValueError."""
     for group in structs(_read_footer(end), _ROW_GROUPS)[:1]:
         for chunk in structs(group, _COLUMNS)[:1]:
             codec = value(value(chunk, _METADATA, STRUCT), _CODEC, INT32)
@@ -97,7 +98,7 @@ def _read_footer(end: bytes) -> Struct:
 
 
 def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
-    """Its problems. Raises ValueError where it contradicts itself or the schema."""
+    """The problems of a chunk. Raises ValueError if it contradicts itself or the schema."""
     if _CRYPTO in chunk or _ENCRYPTED in chunk or _METADATA not in chunk:
         yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
         return
@@ -144,7 +145,7 @@ def _of_bounds(leaf: _Leaf, told: Struct) -> Iterator[str]:
 
 
 def _check_sizes(leaf: _Leaf, told: Struct) -> None:
-    """Raises ValueError where there are not as many counts as levels."""
+    """Raises ValueError if there are not as many counts as levels."""
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
         if field in told and len(value(told, field, LIST)) not in (0, levels + 1):
@@ -157,11 +158,11 @@ def _check_sizes(leaf: _Leaf, told: Struct) -> None:
 
 
 def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
-    """In order. Raises ValueError where the elements are no tree."""
+    """The leaves, in order. Raises ValueError if the elements are no tree."""
     if not elements:
         raise ValueError("it has no schema")
     rest = [(_Node(b"", None, 0, 0, 0), _children(elements[0]))]
-    """Nodes that have children to come, the innermost last."""
+    """Nodes whose children are still to come, the innermost last."""
     for element in elements[1:]:
         while rest and not rest[-1][1]:
             rest.pop()

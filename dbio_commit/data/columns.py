@@ -1,6 +1,7 @@
-"""The columns of a table in the terms of Arrow and of Spark's JSON, both ways, without Spark. Pure.
+"""Columns as Arrow's schema and as Spark's JSON: conversions in both directions, without Spark. Pure.
 
-Which Spark schemas can be written is in `spark.schema`; how a file's columns become the table's is in `conform`.
+Which Spark schemas can be written is in `spark/session/schema`. How a file's columns become the table's is in
+`conform`.
 """
 
 import json
@@ -16,41 +17,28 @@ import pyarrow.types as types
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.types import TYPES, Family, Type, type_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_ARROW: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
+
+def _arrow(row: Type, kind: str) -> Any:
+    """Arrow's type for a row of the table of types. A decimal's parameters are those of `kind`."""
+    constructor, *arguments = row.arrow
+    digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
+    return getattr(pa, constructor)(*arguments, *map(int, digits))
+
+
+_OWN: Mapping[pa.DataType, str] = {_arrow(row, row.name): row.name for row in TYPES if not row.parameters}
+_ALSO: Mapping[pa.DataType, str] = {
+    **{getattr(pa, other)(): row.name for row in TYPES if not row.parameters for other in row.arrow_also},
+    pa.uint64(): "decimal(20,0)",  # Spark has no unsigned numbers
 }
-_SPARK: Mapping[pa.DataType, str] = {kind: name for name, kind in _ARROW.items()} | {
-    pa.uint8(): "short",  # Spark has no unsigned numbers
-    pa.uint16(): "integer",
-    pa.uint32(): "long",
-    pa.uint64(): "decimal(20,0)",
-    pa.large_string(): "string",
-    pa.large_binary(): "binary",
-    pa.date64(): "date",
-    pa.float16(): "float",
-}
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
-_TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
-    """The columns of Spark's JSON as Arrow's, instants in UTC. Raises InvalidInputError for what is no such schema."""
+    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError for what is no such schema."""
     try:
         return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -58,7 +46,7 @@ def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
 
 
 def arrow_type(kind: Any) -> Any:
-    """One type. Raises ValueError, KeyError or TypeError for what is none."""
+    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError for what is none."""
     match kind:
         case {"type": "struct", "fields": [*fields]}:
             return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in fields])
@@ -66,17 +54,13 @@ def arrow_type(kind: Any) -> Any:
             return pa.list_(pa.field("element", arrow_type(element)))
         case {"type": "map", "keyType": key, "valueType": value}:
             return pa.map_(arrow_type(key), arrow_type(value))
-        case str() if match := _DECIMAL.fullmatch(kind):
-            return pa.decimal128(int(match[1]), int(match[2]))
-        case str() if _TEXT.fullmatch(kind):
-            return pa.string()
-        case str() if kind in _ARROW:
-            return _ARROW[kind]
+        case str() if row := type_of(kind):
+            return _arrow(row, kind)
     raise ValueError(f"unknown type {kind!r:.100}")
 
 
 def file_schema(file: "pq.ParquetFile") -> pa.Schema:
-    """The columns of a file as Spark takes them: instants are in the old INT96, which to Arrow have no time zone."""
+    """The columns of a file as Spark reads them: INT96 columns are instants, which have no time zone in Arrow."""
     parquet, schema = file.schema, file.schema_arrow
     old = [parquet.column(leaf).physical_type == "INT96" for leaf in range(len(parquet))]
     if not any(old):
@@ -88,7 +72,8 @@ def file_schema(file: "pq.ParquetFile") -> pa.Schema:
 
 
 def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
-    """The type; `leaves` tells of those that follow in the file whether they are INT96."""
+    """The type with instants for INT96. `leaves` yields, for each leaf column that follows in the file, whether it is
+    INT96."""
     if types.is_map(kind):
         key = _with_instants(kind.key_type, leaves)
         return pa.map_(key, _with_instants(kind.item_type, leaves))
@@ -100,25 +85,32 @@ def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
 
 
 def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
-    """The columns as Spark's JSON, all nullable. Raises InvalidInputError for types that Spark has not."""
+    """An Arrow schema as Spark's JSON, all columns nullable. Raises InvalidInputError for types that Spark does not
+    have."""
     return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, it.name, where)) for it in schema]}
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The type of a partition column, or of another that is not nested, as Spark's JSON names it.
-
-    Raises ValueError for a type that Spark has not.
-    """
+    """Spark's name of an Arrow type that is not nested. Raises ValueError for a type that Spark does not have."""
     try:
         return str(_spark_type(kind, "", ""))
     except InvalidInputError:
         raise ValueError(f"{kind} is no type of Spark's") from None
 
 
-def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
-    """The columns of a file as Spark's JSON: as Spark has recorded them there, else by the types of Parquet.
+def own_name(kind: Any) -> str | None:
+    """The type in Spark's JSON whose values this type of Arrow holds as they are; None for all other types."""
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_timestamp(kind) and kind.tz and kind.unit == "us":
+        return "timestamp"  # the values do not depend on the zone
+    return _OWN.get(kind)
 
-    Raises InvalidInputError for what is no schema, and for types that Spark has not, or Arrow.
+
+def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
+    """The columns of a file as Spark's JSON: as Spark recorded them in the file, or else by the types of Parquet.
+
+    Raises InvalidInputError for a record that is no schema, and for types that Spark or Arrow does not have.
     """
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
     if told is None:
@@ -132,15 +124,13 @@ def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:
-    """A column in Spark's JSON."""
+    """A nullable column in Spark's JSON."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
 def _spark_type(kind: Any, column: str, where: str) -> Any:
-    if kind in _SPARK:
-        return _SPARK[kind]
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
+    if name := own_name(kind) or _ALSO.get(kind):
+        return name
     if types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if types.is_dictionary(kind):
@@ -152,9 +142,7 @@ def _spark_type(kind: Any, column: str, where: str) -> Any:
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if types.is_nested(kind) and kind.num_fields == 1:
         return {"type": "array", "elementType": _spark_type(kind.field(0).type, column, where), "containsNull": True}
-    if types.is_string_view(kind):
-        return "string"
-    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+    if types.is_fixed_size_binary(kind):
         return "binary"
     raise InvalidInputError(f"column {column!r} of {where} is {kind}, which Spark has no type for; write another type")
 
@@ -163,7 +151,7 @@ def _spark_type(kind: Any, column: str, where: str) -> Any:
 
 
 def narrowest(values: Iterable[str | None]) -> str:
-    """The type, in Spark's JSON, that Spark infers for a partition column from the values in its directories."""
+    """The type, in Spark's JSON, that Spark infers for a partition column from the names of its directories."""
     kinds = {_kind(value) for value in values if value is not None}
     for narrow, wide in _WIDER:
         if wide in kinds and kinds <= {narrow, wide}:

@@ -1,4 +1,4 @@
-"""From a file's columns to a table's, for reads in Python: names, order, types, what is absent."""
+"""Converts a file's columns to a table's, for reads in Python: names, order, types, absent columns."""
 
 from typing import Any
 
@@ -13,7 +13,8 @@ from dbio_commit.protocol.partition_values import read, unread
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:
-    """The batch with the target's columns: absent ones null, partition columns filled in. `where` is the file's URL.
+    """The batch with the target's columns. Absent columns are null, partition columns are filled in. `where` is the
+    file's URL.
 
     Columns are matched by name without regard to case, as Spark does. Raises InvalidInputError for types that do not
     fit, and for a partition that names no value of its column.
@@ -47,6 +48,6 @@ def _partition_value(text: str | None, field: Any, where: str) -> Any:
 def parse_value(text: str | None, kind: pa.DataType) -> Any:
     """The value of a partition column, from its directory's name; the inverse of `arrow.format_values`.
 
-    Raises ValueError, with the reason, where not all readers take the text for the same value.
+    Raises ValueError, with the reason, if not all readers take the text for the same value.
     """
     return None if text is None else read(text, type_name(kind))

@@ -1,6 +1,6 @@
-"""A new data file: row groups of some size in, Parquet with statistics out. For tasks of Spark, and for compaction.
+"""Writes a new data file: takes rows, makes row groups of some size, and returns statistics.
 
-Where it goes is said by a stream; which rows it gets, by who writes it. How columns are encoded is in `encoding`.
+Tasks of Spark and compactions use it. The caller gives a stream to write to. How columns are encoded is in `encoding`.
 """
 
 import operator
@@ -15,7 +15,7 @@ from dbio_commit.base.options import Compression
 from dbio_commit.data import encoding
 from dbio_commit.data.statistics import bounds
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 
 _Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
 
@@ -26,17 +26,17 @@ SUFFIXES: Mapping[Compression, str] = {
     "snappy": ".snappy.parquet", "zstd": ".zstd.parquet", "gzip": ".gz.parquet", "none": ".parquet",
 }  # fmt: skip
 _LEVELS: Mapping[Compression, int] = {"zstd": 3, "gzip": 6}
-"""Spark's; pyarrow's own are 1 and 9."""
+"""Spark's compression levels; pyarrow's own are 1 and 9."""
 
 
 def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) -> Iterator[pa.Table]:
-    """The batches put together to tables of about as many rows or bytes, whichever comes first."""
+    """Joins batches to tables of about this many rows or bytes, whichever limit comes first."""
     kept: list[pa.RecordBatch] = []
     kept_rows = kept_bytes = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        size = batch.nbytes  # which takes as long as all else here
+        size = batch.nbytes  # this takes as long as all else here
         is_large = batch.num_rows >= 2 * rows or size >= 2 * size_bytes
         pieces = cut(batch, rows=rows, size_bytes=size_bytes) if is_large else [batch]
         for piece in pieces:
@@ -51,7 +51,7 @@ def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) ->
 
 
 def cut(data: _Data, *, rows: int, size_bytes: int) -> list[_Data]:
-    """The data in even slices of at least as many rows or bytes, and less than twice as many."""
+    """The data in even slices of at least this many rows or bytes, and less than twice as many."""
     parts = max(data.num_rows // rows, data.nbytes // size_bytes, 1)
     step = max(-(-data.num_rows // parts), 1)
     return [data.slice(start, step) for start in range(0, data.num_rows, step)]
@@ -60,7 +60,8 @@ def cut(data: _Data, *, rows: int, size_bytes: int) -> list[_Data]:
 def parquet_options(
     table: pa.Table, compression: Compression, dictionaries: Sequence[str], *, no_statistics: Set[str]
 ) -> dict[str, Any]:
-    """For a file that begins with the table; these leaf columns get a dictionary, those columns no statistics."""
+    """The writer's options for a file that begins with this table. The named leaf columns get a dictionary, and the
+    other named columns get no statistics."""
     return {
         "version": "2.6",
         "compression": compression,
@@ -70,12 +71,12 @@ def parquet_options(
         "write_statistics": encoding.statistics_columns(table.schema, no_statistics),
         "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
         "store_decimal_as_integer": True,  # as Spark writes them
-        "write_page_index": True,  # likewise; filters skip pages by it
+        "write_page_index": True,  # also as Spark writes it; filters skip pages with it
     }
 
 
 class DataFileWriter:
-    """One Parquet file that is being written; a row group for each `write`."""
+    """One Parquet file while it is written. Each `write` makes a row group."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class DataFileWriter:
 
     @property
     def size(self) -> int:
-        """In bytes, so far."""
+        """Bytes written so far."""
         return self._stream.tell()
 
     def write(self, table: pa.Table) -> None:
@@ -115,5 +116,5 @@ class DataFileWriter:
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 
     def discard(self, error: BaseException) -> None:
-        self._writer.is_open = False  # else it would write a footer when it is collected
+        self._writer.is_open = False  # otherwise it would write a footer when it is garbage-collected
         self._context.__exit__(type(error), error, error.__traceback__)

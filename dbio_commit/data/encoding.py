@@ -1,8 +1,7 @@
-"""How columns are encoded in a new file: which get a dictionary, and which get statistics. Pure.
+"""Decides which columns of a new file get a dictionary, and which get statistics. Pure.
 
-Columns may come as dictionaries of Arrow's, of which those of the file are made without hashing their texts again.
-
-What the statistics of a written file are is in `statistics`; who writes it, in `data_file`.
+Columns may come as Arrow dictionaries: the file's dictionaries are made from them without hashing the texts again.
+`statistics` reads the statistics of a written file, and `data_file` writes the file.
 """
 
 from collections.abc import Iterator, Set
@@ -17,27 +16,28 @@ from dbio_commit.data.statistics import leaf_types
 SAMPLE_ROWS = 8192
 SAMPLE_BYTES = 8 * 1024 * 1024
 DISTINCT_RATIO = 0.7
-"""Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
-smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
+"""The share of distinct values in a sample of 8192, of a column with about 10,000 distinct values. Up to there a
+dictionary is smaller than plain values and no slower. For columns beyond, hashing every value costs more than all the
+rest."""
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
+    """The leaf columns, by their Parquet paths, whose values repeat enough for a dictionary to pay."""
     rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
-    step = max(-(-table.num_rows // rows), 1)  # a sample of neighbours would take sorted values for repeated ones
+    step = max(-(-table.num_rows // rows), 1)  # in a sample of neighbours, sorted values would look like repeated ones
     sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
 
 
 def decoded(schema: pa.Schema) -> pa.Schema:
-    """With the types of the values in the place of dictionaries."""
+    """The schema with the types of the values instead of dictionaries."""
     plain = [field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field for field in schema]
     return pa.schema(plain)
 
 
 def coded_as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table, with dictionaries where the schema has them, and nowhere else."""
+    """The table, with dictionaries for exactly those columns that are dictionaries in the schema."""
     columns = [_coded_as(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -49,9 +49,9 @@ def _coded_as(column: Any, kind: Any) -> Any:
 
 
 def with_own_texts(table: pa.Table) -> pa.Table:
-    """With one dictionary for each column that has some, of the texts of these rows only.
+    """The table with one dictionary for each column that has any, and only texts of these rows in it.
 
-    A file must not tell texts of others, which somebody may delete there.
+    A file must not contain texts of other rows: somebody may delete those rows to get rid of the texts.
     """
     for at, kind in enumerate(table.schema.types):
         if types.is_dictionary(kind):
@@ -68,7 +68,8 @@ def _with_own_texts(column: Any) -> Any:
 
 
 def values_at_once(table: pa.Table) -> int:
-    """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
+    """How many values of a column to encode before the size of its page is checked. A page grows by this much in
+    memory."""
     widest = max((column.nbytes for column in table.columns), default=0)
     return max(1, min(1024, _PAGE_BYTES * table.num_rows // max(widest, 1)))
 
@@ -92,7 +93,7 @@ def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 def _repeats(values: Any) -> bool:
     known = values.slice(0, SAMPLE_ROWS).drop_null()
-    if types.is_decimal(known.type) and known.type.bit_width == 64:  # which Arrow does not hash
+    if types.is_decimal(known.type) and known.type.bit_width == 64:  # Arrow does not hash these
         known = known.view(pa.int64())
     return len(known.unique()) <= DISTINCT_RATIO * len(known)
 
@@ -108,15 +109,15 @@ def count_nulls(table: pa.Table) -> list[int]:
 def columns_with_nan(table: pa.Table) -> set[str]:
     """The top-level columns that hold a NaN.
 
-    Spark takes it for the largest value, and Arrow leaves it out of the min and max that it writes: by them, a reader
-    would skip rows. Such columns must be written without statistics.
+    Spark orders NaN as the largest value, and Arrow leaves NaN out of the min and max that it writes. A reader that
+    used these bounds would skip rows. Such columns must be written without statistics.
     """
     floats = [field.name for field in table.schema if types.is_floating(field.type)]
     return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
 
 
 def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
-    """The leaf columns, by their Parquet paths, to write statistics of: not those `without`, nor any nested float."""
+    """The leaf columns, by their Parquet paths, that get statistics: not those in `without`, and no nested float."""
     leaves = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
     barred = {path for name, path, kind in leaves if types.is_floating(kind) and (path != name or name in without)}
     return [path for _, path, _ in leaves if path not in barred]

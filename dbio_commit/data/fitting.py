@@ -1,6 +1,6 @@
-"""Whether the columns of files fit a table, or one another, and what a table's columns are after them. Pure.
+"""Do the columns of files fit a table, or one another? And which columns does a table have after them? Pure.
 
-For files that Spark did not write; `spark.schema` is for DataFrames. All schemas are Spark's JSON.
+For files that Spark did not write; `spark/session/schema` is for DataFrames. All schemas are Spark's JSON.
 """
 
 from collections import Counter, defaultdict
@@ -10,15 +10,16 @@ from typing import Any
 
 from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.data.footers import Footer
+from dbio_commit.protocol.types import Family, decimal_digits, type_of, widens
 
 Schema = Mapping[str, Any]
 
 
 def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Sequence[str], where: str) -> Schema:
-    """The table's columns after the files were added: its own, or those of the files where it has none recorded.
+    """The table's columns after the files are added: its own, or those of the files if it has none recorded.
 
-    A file may lack columns, which are null then. Raises SchemaMismatchError, with the names of file and column, for a
-    column that the table lacks or spells otherwise, or that does not fit its type.
+    A column that a file lacks is null in its rows. Raises SchemaMismatchError, with the names of file and column, for a
+    column that the table lacks, spells otherwise, or has with a type that does not fit.
     """
     parts = {column.lower() for column in partition_columns}
     known = {field["name"].lower(): field for field in _fields(table)}
@@ -32,7 +33,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
             if own is None and table is None and not _has_void(kind):
                 known[name.lower()] = field
             elif own is None and table is None:
-                problems.append(f"{name} holds nothing but nulls without a type")
+                problems.append(f"{name} holds only nulls, without a type")
             elif own is None:
                 problems.append(f"{name} is not in the table")
             elif other := respelled({"fields": [field]}, {"fields": [own]}):
@@ -53,7 +54,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
 
 
 def _difference(field: Schema, own: Schema) -> str:
-    """How a column of a file does not fit the table's, in words; of one that is nested, where."""
+    """Why a column of a file does not fit the table's, as text; for a nested column, with the place inside."""
     one, other = {"fields": [field]}, {"fields": [own]}
     if isinstance(field["type"], Mapping) and (inner := misfit(one, other)):
         return f"it holds {inner}"
@@ -70,7 +71,8 @@ def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _compared(found: Schema, wanted: Schema, above: str = "") -> Iterator[tuple[str, str, str | None]]:
-    """The columns of a file, and the fields in them: path, name, and that of the other schema where it has such."""
+    """For each column of a file, and each field inside it: its path, its name, and the other schema's name for it, or
+    None."""
     own = {field["name"].lower(): field for field in _fields(wanted)}
     for field in _fields(found):
         name, other = field["name"], own.get(field["name"].lower())
@@ -81,7 +83,7 @@ def _compared(found: Schema, wanted: Schema, above: str = "") -> Iterator[tuple[
 
 
 def respelled(found: Schema, wanted: Schema) -> str | None:
-    """The first column or field that both have, and spell otherwise; in words."""
+    """The first column or field that the two schemas spell differently, as text; None if there is none."""
     for path, name, own in _compared(found, wanted):
         if own is not None and own != name:
             return f"{path:.200} is spelled {own:.200} in the table"
@@ -89,13 +91,13 @@ def respelled(found: Schema, wanted: Schema) -> str | None:
 
 
 def lost(found: Schema, wanted: Schema, partition_columns: Iterable[str] = ()) -> str | None:
-    """The first column or field of a file that the table lacks: who writes its rows anew would lose it."""
+    """The first column or field of a file that the table lacks. A rewrite of the file's rows would lose it."""
     parts = {column.lower() for column in partition_columns}
     return next((path for path, _, own in _compared(found, wanted) if own is None and path.lower() not in parts), None)
 
 
 def misfit(found: Schema, wanted: Schema, is_fit: "LeafRule | None" = None) -> str | None:
-    """The first column that both have, and whose type does not fit the one that is wanted, by `fits`; in words."""
+    """The first column that both have and whose type does not fit the wanted one by `fits`, as text."""
     own = {field["name"].lower(): field for field in _fields(wanted)}
     for field in _fields(found):
         as_wanted = own.get(field["name"].lower())
@@ -123,7 +125,7 @@ def _as_struct(kind: Mapping[str, Any]) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Files of the same columns."""
+    """Files that have the same columns."""
 
     files: list[str]
     """Their paths."""
@@ -131,7 +133,7 @@ class Alike:
 
 
 class _Clash(Exception):
-    """Of two types of one column neither holds all values of the other."""
+    """One column has two types, neither of which holds all values of the other."""
 
     def __init__(self, column: str, own: Any, other: Any) -> None:
         super().__init__(column)
@@ -139,10 +141,10 @@ class _Clash(Exception):
 
 
 def unite(groups: Sequence[Alike], *, where: str) -> Schema:
-    """The columns of a table of all these files. Those of the first group come first.
+    """The columns of a table that consists of all these files. Columns of the first group come first.
 
-    Where types differ, the widest is taken; where spellings do, that of most files. Raises SchemaMismatchError, with
-    the names of files, where of two types neither is the wider.
+    If types differ, the widest is used. If spellings differ, that of most files is used. Raises SchemaMismatchError,
+    with the names of files, if neither of two types holds the values of the other.
     """
     whole: Any = {"type": "struct", "fields": []}
     for group in groups:
@@ -173,22 +175,15 @@ def _united(own: Any, other: Any, path: str) -> Any:
             return {**own, **_parts(own, other, path, "elementType")}
         case {"type": "map"}, {"type": "map"}:
             return {**own, **_parts(own, other, path, "keyType", "valueType")}
-        case str(), str() if own == other or _widens(other, own):
+        case str(), str() if own == other or widens(other, own):
             return own
-        case str(), str() if _widens(own, other):
+        case str(), str() if widens(own, other):
             return other
     raise _Clash(path, own, other)
 
 
 def _parts(own: Any, other: Any, path: str, *parts: str) -> dict[str, Any]:
     return {part: _united(own[part], other[part], f"{path}.{part.removesuffix('Type')}") for part in parts}
-
-
-def _widens(narrow: str, wide: str) -> bool:
-    from dbio_commit.data.columns import arrow_type
-    from dbio_commit.data.widen import widens
-
-    return widens(arrow_type(narrow), arrow_type(wide))
 
 
 def _describe(clash: _Clash, groups: Sequence[Alike], group: Alike, where: str) -> str:
@@ -213,7 +208,7 @@ def _named(files: Sequence[str]) -> str:
 
 
 def _as_most(kind: Any, path: str, spellings: Mapping[str, Counter[str]]) -> Any:
-    """The type, whose fields are spelled as most files spell them."""
+    """The type, with its fields spelled as in most files."""
     if not isinstance(kind, Mapping):
         return kind
     if kind.get("type") == "struct":
@@ -235,7 +230,8 @@ LeafRule = Callable[[str, str], bool]
 
 
 def fits(found: Any, wanted: Any, is_fit: LeafRule | None = None) -> bool:
-    """Whether all readers read a file's type as the table's, without loss; by another rule where there is `is_fit`."""
+    """Whether all readers read a file's type as the table's without loss. `is_fit` replaces the rule for types that are
+    not nested."""
     match found, wanted:
         case {"type": "struct"}, {"type": "struct"}:
             own = {field["name"].lower(): field["type"] for field in _fields(wanted)}
@@ -253,24 +249,21 @@ def fits(found: Any, wanted: Any, is_fit: LeafRule | None = None) -> bool:
 
 
 def _leaf_fits(found: str, wanted: str) -> bool:
-    """Narrower than `is_read`: Polars takes no whole numbers for decimals, bytes for text or days for times."""
+    """Stricter than `is_read`: Polars does not read whole numbers as decimals, bytes as text, or days as times."""
     if found in (wanted, "void"):
         return True
-    import pyarrow.types as types  # whoever knows the columns of a file has it
-
-    from dbio_commit.data.columns import arrow_type
-    from dbio_commit.data.widen import widens
-
-    try:
-        narrow, wide = arrow_type(found), arrow_type(wanted)
-    except (KeyError, TypeError, ValueError):
+    narrow, wide = type_of(found), type_of(wanted)
+    if narrow is None or wide is None:
         return False
-    both_tell_times = types.is_timestamp(narrow) and types.is_timestamp(wide)
-    return narrow.equals(wide) or both_tell_times or widens(narrow, wide)
+    families = {narrow.family, wide.family}
+    if families == {Family.TEXT} or families <= {Family.INSTANT, Family.LOCAL_TIME}:
+        return True
+    digits = decimal_digits(found)
+    return widens(found, wanted) or (digits is not None and digits == decimal_digits(wanted))
 
 
 def is_read(found: str, wanted: str) -> bool:
-    """Whether our reader and Spark's take values of the one type, which is not nested, for the other, if they can."""
+    """Whether dbio's reader and Spark's try to read values of one type, which is not nested, as the other."""
     if found in (wanted, "void"):
         return True
     import pyarrow as pa
@@ -293,7 +286,7 @@ def _has_void(kind: Any) -> bool:
 
 
 def without(schema: Schema, columns: Iterable[str]) -> Schema:
-    """The columns but for these, such as those that the directories tell."""
+    """The columns without these, such as partition columns, whose values are in names of directories."""
     others = {column.lower() for column in columns}
     return {"type": "struct", "fields": [it for it in _fields(schema) if it["name"].lower() not in others]}
 

@@ -1,8 +1,7 @@
-"""What the footer of a file tells: whether it is Parquet that all can read, its rows, statistics and columns.
+"""Reads the footer of a file: its rows, statistics and columns, and whether all readers can read it.
 
-For files of which only their writer knows anything: those that a transaction took by `new_file`, and those of a
-directory that is adopted. Without pyarrow only the last bytes are looked at. What all can read is in `physical`,
-whether the columns fit a table in `fitting`.
+For files that no dbio writer made: files of `new_file`, and those of a directory that is adopted. Without pyarrow, only
+the last bytes are checked. What all can read is in `physical`; whether the columns fit a table, in `fitting`.
 """
 
 import io
@@ -15,7 +14,7 @@ from dbio_commit.data.chunks import check_chunks
 from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
 from dbio_commit.data.physical import problems
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
@@ -23,62 +22,63 @@ if TYPE_CHECKING:
 
 
 SPARK_VERSION = "org.apache.spark.version"
-"""The key under which Spark keeps its own version."""
+"""The key in a file's metadata with the version of the Spark that wrote it."""
 
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _NEW_CALENDAR = (3, 1)
-"""From this version of Spark on, files without the keys above have the calendar that all others use."""
+"""From this version of Spark on, files without the keys above use the calendar that all others use."""
 
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 32 * 1024 * 1024
 
 
 TAIL_BYTES = 64 * 1024
-"""Of a file, to find its footer in: there are few larger ones."""
+"""The last bytes of a file that are read first. Few footers are larger."""
 
 
 _MOST_NAMED = 10
-"""Problems of one file, in one message."""
+"""At most this many problems of one file are in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What is known of one file; None where only pyarrow would tell."""
+    """What is known of one file. Fields are None if they need pyarrow and it is not installed."""
 
     path: str
     size: int
-    """Of the file, in bytes."""
+    """The size of the file in bytes."""
     rows: int | None = None
     statistics: Mapping[str, Bounds] | None = None
     columns: Mapping[str, Any] | None = None
     """As Spark's JSON."""
     broken: str = ""
-    """Why it is no Parquet file."""
+    """Why the file is no Parquet file; empty if it is one."""
     problems: Sequence[str] = ()
     """What some reader cannot read, or reads as something else."""
 
     @property
     def problem(self) -> str:
-        """The first of them, in words; nothing where there is none."""
+        """The first problems as text; empty if there are none."""
         more = len(self.problems) - _MOST_NAMED
         return "; ".join(self.problems[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
     def refusal(self, where: str) -> str:
-        """What is wrong with the file of this URL, in words; nothing where all is right."""
+        """What is wrong with the file of this URL, as text; empty if nothing is."""
         if self.broken:
             return f"{where} is no Parquet file: {self.broken}"
         return f"not all readers can read {where}: {self.problem}" if self.problems else ""
 
 
 Inspector = Callable[[Store, Sequence[str]], list[Footer | None]]
-"""Looks at new files before they are committed, by their paths; None for one that is not there.
+"""Reads the footers of new files before they are committed, by their paths; None for one that is absent.
 
-Raises InvalidInputError for what cannot be committed.
+Raises InvalidInputError for a file that cannot be committed.
 """
 
 
 def inspect_files(store: Store, paths: Sequence[str]) -> list[Footer | None]:
-    """The footers, in order. Raises InvalidInputError, with its name, for what not all readers can read; StoreError."""
+    """The footers, in order. Raises InvalidInputError, with the file's name, for what not all readers can read;
+    StoreError."""
     found = store.in_parallel(lambda path: look_at(store, path), paths)
     for footer in found:
         if footer is not None:
@@ -94,14 +94,14 @@ def refuse(footer: Footer, where: str) -> None:
 
 
 def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | None:
-    """What its footer tells, by one request, or two of a large one; None where it is not there. Raises StoreError."""
+    """The footer of a file, by one request, or by two if it is large; None if the file is absent. Raises StoreError."""
     try:
         size, end = store.get_tail(path, TAIL_BYTES)
         try:
             wanted = footer_bytes(size, end)
             if wanted > len(end):
                 end = store.get_range(path, size - wanted, wanted - len(end)) + end
-            if not names.is_parquet(path):  # readers look at both ends of it
+            if not names.is_parquet(path):  # readers check both ends of such a file
                 check_beginning(end if len(end) == size else store.get_range(path, 0, len(MAGIC)))
         except ValueError as error:
             return Footer(path=path, size=size, broken=str(error))
@@ -115,14 +115,14 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
 
 
 def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -> Footer:
-    """What the footer tells in which a file of so many bytes ends."""
+    """Parses the footer at the `end` of a file of `size` bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
-        found = check_chunks(end)  # before pyarrow is asked: of what it does not know there, it ends the process
+        found = check_chunks(end)  # before pyarrow: it ends the process if it does not know a chunk
         file = pq.ParquetFile(io.BytesIO(end))
         rows = file.metadata.num_rows
         found += problems(file)
@@ -138,7 +138,7 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
 def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:
     from dbio_commit.data.statistics import bounds, leaf_types
 
-    footer, schema = file.metadata, file.schema_arrow  # in which the old INT96 is of no unit that has bounds
+    footer, schema = file.metadata, file.schema_arrow  # here the old INT96 has nanoseconds, which have no bounds
     nulls: list[int | None] = []
     leaf = 0
     for field in schema:
@@ -146,7 +146,7 @@ def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:
         is_flat = len(leaves) == 1 and leaves[0][0] == field.name
         nulls.append(_nulls(footer, leaf) if is_flat else None)
         leaf += len(leaves)
-    if leaf != footer.num_columns:  # a type that Parquet stores in another way than Arrow says
+    if leaf != footer.num_columns:  # Parquet stores some type otherwise than Arrow's schema suggests
         return {}
     found = bounds(schema, footer, nulls=nulls)
     return {field.name: found[field.name] if _is_told(field.type) else Bounds(nulls=found[field.name].nulls)
@@ -160,9 +160,9 @@ def _nulls(footer: "pq.FileMetaData", leaf: int) -> int | None:
 
 
 def _is_told(kind: Any) -> bool:
-    """Whether a footer's min and max are bounds as PROTOCOL.md 7.3 wants them.
+    """Whether a footer's min and max of this type are bounds in the sense of PROTOCOL.md 7.3.
 
-    It does not say where there is NaN, and unsigned numbers are stored as signed ones.
+    A footer does not record NaN, and stores unsigned numbers as signed ones.
     """
     import pyarrow.types as types
 
@@ -170,27 +170,28 @@ def _is_told(kind: Any) -> bool:
 
 
 def spark_version(footer: "pq.FileMetaData") -> str | None:
-    """That of the Spark which wrote the file; None for other writers."""
+    """The version of the Spark that wrote the file; None for other writers."""
     version = (footer.metadata or {}).get(SPARK_VERSION.encode())
     return None if version is None else version.decode(errors="replace")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Major and minor number of a version, to be compared; 0 for what is no number."""
+    """Major and minor number of a version, for comparison; 0 for a part that is no number."""
     parts = text.split(".")[:2]
     return tuple(int(part) if part.isdecimal() and part.isascii() else 0 for part in parts)
 
 
 def has_old_calendar(footer: "pq.FileMetaData") -> bool:
-    """Whether old days and instants mean others than they seem to, as only Spark's own reader knows."""
+    """Whether old days and instants may be in a calendar that only Spark's own reader converts."""
     version = spark_version(footer)
     return not _LEGACY.isdisjoint(footer.metadata or {}) or bool(version and parse_version(version) < _NEW_CALENDAR)
 
 
 def rows_at_once(footer: "pq.FileMetaData") -> int:
-    """So many rows that a batch is small, by what they take encoded.
+    """How many rows to read at once, so that a batch is small, judged by the encoded size.
 
-    A dictionary hides what they take when they are read: so no more than a row group, whose writer had it in memory.
+    Dictionaries hide the size that values have in memory. A batch is therefore never larger than a row group, which its
+    writer had in memory, too.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     size, most = sum(group.total_byte_size for group in groups), max((group.num_rows for group in groups), default=1)

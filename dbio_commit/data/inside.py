@@ -1,7 +1,7 @@
-"""Whether a file holds a partition column, too, and with which values. Pure.
+"""Checks files that also contain a partition column: do its values agree with the directory? Pure.
 
-Readers of tables take the value from the directory; others, which are handed files one by one, from the file. So they
-must be the same, as far as the statistics of the file tell.
+Readers of tables take the value from the directory. Tools that read single files take it from the file. Both must find
+the same value, and the statistics of the file must prove that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ from functools import lru_cache
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.footers import Footer
 from dbio_commit.data.pruning import value_of
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.partition_values import read
 
 
 def refuse_inside(
     files: Iterable[FileInfo], footers: Mapping[str, Footer], columns: Sequence[str], *, url: str
 ) -> None:
-    """Raises InvalidInputError for a new file that holds one of the partition columns with other values.
+    """Raises InvalidInputError for a new file with a partition column whose values differ from the directory's, or may
+    differ.
 
-    So it does where nothing tells that they are the same. `footers` are those that somebody looked at, by path; `url`
-    is the table's.
+    `footers` has the footers that were read, by path. `url` is the table's.
     """
     parts = frozenset(column.lower() for column in columns)
     for file in files:
@@ -31,7 +31,7 @@ def refuse_inside(
             bounds, kind = (file.statistics or {}).get(name, Bounds()), kinds.get(name)
             if file.rows != 0 and not _is_alike(text, bounds, file.rows, kind if isinstance(kind, str) else ""):
                 raise InvalidInputError(
-                    f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not tell that "
+                    f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not prove that "
                     f"all its rows have {text!r:.200} there, as its directory says: some readers would find one value, "
                     "others another. Write the file without that column"
                 )

@@ -1,6 +1,6 @@
-"""What is a Parquet file: by its name, and by its first and last bytes where its name says something else.
+"""Which files are Parquet: by their names, or by their first and last bytes if the name is another. Needs no pyarrow.
 
-Needs no pyarrow, and reads a few bytes of the files in question only.
+Only a few bytes of such files are read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,22 +12,22 @@ from dbio_commit.store import Store
 MAGIC = b"PAR1"
 
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
-"""The key under which Spark keeps the columns of a file in its own terms."""
+"""The key in a file's metadata with its columns in Spark's JSON."""
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Of a footer: no writer makes a larger one, and it is in memory as a whole."""
+"""The largest footer that is read. No writer makes a larger one, and a footer is in memory as a whole."""
 
 _LEAST_BYTES = 12
-"""Of a Parquet file: the magic bytes twice, and the length of the footer between them."""
+"""The smallest Parquet file: the magic bytes twice, and the length of the footer between them."""
 
 
 _ENCRYPTED = b"PARE"
 
 
 def footer_bytes(size: int, end: bytes) -> int:
-    """How many of the last bytes of a file are its footer; of so many bytes in all, `end` is the last of them.
+    """How many of a file's last bytes are its footer. The file has `size` bytes, of which `end` are the last.
 
-    Raises ValueError, with what is wrong, for what is no Parquet.
+    Raises ValueError, with what is wrong, for a file that is not Parquet.
     """
     if size < _LEAST_BYTES:
         raise ValueError("it is empty" if size == 0 else f"it has {size} bytes")
@@ -44,13 +44,13 @@ def footer_bytes(size: int, end: bytes) -> int:
 
 
 def check_beginning(first: bytes) -> None:
-    """Raises ValueError where a file does not begin as Parquet does."""
+    """Raises ValueError if a file does not begin as Parquet does."""
     if first[: len(MAGIC)] != MAGIC:
         raise ValueError("it does not begin with the bytes of Parquet")
 
 
 def has_magic(store: Store, path: str, size: int) -> bool:
-    """Whether the object of so many bytes begins and ends as a Parquet file does. Raises StoreError."""
+    """Whether the object, which has `size` bytes, begins and ends as a Parquet file does. Raises StoreError."""
     if size < _LEAST_BYTES:
         return False
     edges = [store.get_range(path, start, len(MAGIC)) for start in (size - len(MAGIC), 0)]
@@ -58,9 +58,9 @@ def has_magic(store: Store, path: str, size: int) -> bool:
 
 
 def not_parquet(store: Store, files: Iterable[tuple[str, int]]) -> list[str]:
-    """Those of the files, by path and size, that are no Parquet; one that has gone meanwhile is not among them.
+    """The files, given by path and size, that are not Parquet. A file that was removed meanwhile is not among them.
 
-    A name that ends in .parquet is believed. Raises StoreError.
+    A name that ends in .parquet is trusted. Raises StoreError.
     """
     doubtful = [(path, size) for path, size in files if not names.is_parquet(path)]
 

@@ -1,7 +1,7 @@
-"""Which Parquet all readers of a table read, and read alike. Pure.
+"""Finds Parquet that not all readers of a table read, or read alike. Pure.
 
-The readers are Spark, ours, and those of what is published: delta-rs, Polars, DuckDB, Trino. Whether columns fit a
-table is in `fitting`.
+The readers are Spark, dbio in Python, and those of published tables: delta-rs, Polars, DuckDB, Trino. Whether columns
+fit a table is in `fitting`.
 """
 
 import base64
@@ -12,15 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.protocol.types import MOST_DIGITS, TYPES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-MOST_DIGITS = 38
-"""Of a decimal."""
-
-_PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
+_PLAIN = {"Map", "List"} | {logical for row in TYPES for logical in row.parquet}
 """Logical types that all readers have, in most of their forms."""
 
 _AS_TEXT = "write it as a string"
@@ -41,20 +39,21 @@ _PLAIN_TYPE = "cast it to the plain type"
 _IN_UTC = 'write it in UTC, as with pandas\' tz_convert("UTC")'
 _OFFSET = re.compile(r"Z|(?:UTC?|GMT)?[+-]?[0-9:]+")
 _NO_OFFSETS = {"+00:00", "GMT0", "GMT+0", "GMT-0"}
-"""Polars knows these."""
+"""Names of zones that Polars knows."""
 _POLARS_ENUM = b"_PL_ENUM_VALUES"
-"""With this begins the key, in the metadata of a field, of what Polars reads as an Enum."""
+"""The beginning of the key in a field's metadata that makes Polars read the column as an Enum."""
 
 
 def problems(file: "pq.ParquetFile") -> list[str]:
-    """What some reader cannot read, or reads as something else; each with its column, and what to write instead."""
+    """What some reader cannot read, or reads as something else: each problem with its column, and what to write
+    instead."""
     if not len(file.schema):
-        return ["it has no columns, which Spark does not read: write the table's columns, also where there are no rows"]
+        return ["it has no columns, which Spark does not read: write the table's columns, even if there are no rows"]
     return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
-    """By Parquet's own types, which all readers see."""
+    """Problems of Parquet's own types, which all readers see."""
     for leaf in map(file.schema.column, range(len(file.schema))):
         told = _of_leaf(json.loads(leaf.logical_type.to_json()))
         if told is not None:
@@ -70,7 +69,7 @@ def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
         case {"Type": "Decimal", "precision": digits} if digits > MOST_DIGITS:
             return f"is a decimal of {digits} digits, and readers have {MOST_DIGITS}", _AS_TEXT
         case {"Type": "Null"}:
-            return "holds nothing but nulls without a type, which Spark does not read as another", _ONLY_NULLS
+            return "holds only nulls, without a type, and Spark reads it as no other type", _ONLY_NULLS
         case {"Type": kind} if kind in _PLAIN:
             return None
     kind = str(details.get("Type"))
@@ -78,7 +77,7 @@ def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
-    """By the types that Arrow's writers keep in the file, and other readers on Arrow go by."""
+    """Problems of the types that Arrow's writers record in the file. Other readers based on Arrow use them."""
     for column in _told_schema(file):
         for path, field in _fields(column.name, column):
             if (told := _of_kind(field.type)) is not None:
@@ -88,11 +87,11 @@ def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
 
 
 def _told_schema(file: "pq.ParquetFile") -> "pa.Schema":
-    """As the writer kept it. What pyarrow reads it as hides some of it."""
+    """The schema that the writer recorded. The schema that pyarrow makes of it hides some types."""
     import pyarrow as pa
 
     if told := (file.metadata.metadata or {}).get(b"ARROW:schema"):
-        with suppress(ValueError, OSError, pa.ArrowException):  # then nobody goes by it
+        with suppress(ValueError, OSError, pa.ArrowException):  # then no reader uses it
             return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
     return file.schema_arrow
 
@@ -116,7 +115,7 @@ def _of_kind(kind: Any) -> tuple[str, str] | None:
 
 
 def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
-    """By the types that only Spark has: intervals are plain numbers to others, and variants are structs."""
+    """Problems of types that only Spark has: others read intervals as plain numbers, and variants as structs."""
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
     for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
@@ -130,7 +129,7 @@ _VARIANT = re.compile(r" \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
 
 
 def _fields(path: str, field: Any) -> Iterator[tuple[str, Any]]:
-    """The field, and all that are inside of it; the values of a dictionary are such, too, of the same path."""
+    """The field and all fields inside it. The values of a dictionary count as a field with the same path."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -149,7 +148,7 @@ def _fields(path: str, field: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
-    """Names that are the same to a reader that makes no difference of case."""
+    """Names that differ only in case: some readers do not distinguish them."""
     import pyarrow.types as types
 
     above = [("the file", list(file.schema_arrow))]

@@ -1,6 +1,6 @@
-"""Whether the rows of new files keep a table's constraints, as far as partitions and statistics tell. Pure.
+"""Do the rows of new files keep a table's constraints, judged by partitions and statistics? Pure.
 
-It is the other side of `pruning`: that asks whether some row may fulfil a condition, this whether all of them must.
+`pruning` asks whether any row may fulfil a condition. This module asks whether all rows must.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
 from dbio_commit.protocol.constraints import Constraint, Constraints
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 
 
 def find_unproven(
@@ -38,25 +38,25 @@ def refuse_unproven(
     """Raises InvalidInputError for the first such file."""
     for constraint, file in find_unproven(files, constraints, schema)[:1]:
         raise InvalidInputError(
-            f"the statistics of {file.path} do not tell that its rows keep {constraint.says} of {where}; "
+            f"the statistics of {file.path} do not prove that its rows keep {constraint.says} of {where}; "
             "nothing was committed: write them with dbio.write, which looks at each row, or look yourself, and call "
             "vouch_for_rows() before the commit"
         )
 
 
 def refuse_unprovable(constraints: Constraints, schema: Mapping[str, Any] | None, *, where: str) -> None:
-    """Raises InvalidInputError for a constraint that statistics never tell, before anything is written."""
+    """Raises InvalidInputError, before anything is written, for a constraint that statistics can never prove."""
     for constraint in constraints.each:
         if not _condition(constraint, schema or {}).is_provable:
             raise InvalidInputError(
-                f"this way to write cannot tell whether rows keep {constraint.says} of {where}, which the "
+                f"this way to write cannot check whether rows keep {constraint.says} of {where}, which the "
                 "statistics of files do not show; nothing was written: use dbio.write, dbio.write_stream or "
                 "dbio.batch_writer, which look at each row"
             )
 
 
 def _condition(constraint: Constraint, schema: Mapping[str, Any]) -> Condition:
-    """What holds for each row that keeps the constraint."""
+    """The condition that holds for each row that keeps the constraint."""
     if constraint.sql is None:
         names = {field["name"].lower(): field["name"] for field in schema.get("fields", ())}
         column = str(constraint.column)
@@ -67,5 +67,5 @@ def _condition(constraint: Constraint, schema: Mapping[str, Any]) -> Condition:
         from dbio_commit.data.where import parse_where
     try:
         return parse_where(constraint.sql, schema, zone=None)
-    except InvalidInputError:  # Spark knows more of its SQL
+    except InvalidInputError:  # Spark reads more of its SQL than sqlglot
         return UNKNOWN

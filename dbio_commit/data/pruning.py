@@ -1,34 +1,34 @@
-"""Which files may hold rows that fulfil a condition, by their partitions and by the statistics in markers. Pure.
+"""Which files may hold rows that fulfil a condition, by their partitions and the statistics in markers? Pure.
 
-Conservative: where nothing is known, a row may be there. How a condition is read from SQL is in `where`.
+Conservative: if nothing is known of a file, a row may be there. How a condition is read from SQL is in `where`.
 """
 
 import math
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_in, bounds_of
+from dbio_commit.protocol.markers.commit import CommitMarker, bounds_in
+from dbio_commit.protocol.markers.files import Bounds, ColumnBounds, FileInfo, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles
+from dbio_commit.protocol.types import is_integer, type_of
 
 # --- conditions ---------------------------------------------------------------------------------------------------
 
 
 class Facts(NamedTuple):
-    """What is known of a column in a file, as values that Python compares; None where nothing is."""
+    """What is known of a column in a file, as values that Python compares; None for what is not known."""
 
     low: Any = None
-    """At most every value that is not null."""
+    """No value is less; nulls do not count."""
     high: Any = None
-    """At least every value that is not null."""
+    """No value is greater; nulls do not count."""
     nulls: int | None = None
     rows: int | None = None
 
@@ -41,32 +41,32 @@ class Facts(NamedTuple):
 NOTHING_KNOWN = Facts()
 
 FactsOf = Callable[[str], Facts]
-"""Of a column, by the table's spelling of its name."""
+"""The facts of a column, by the table's spelling of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of which nothing is known: any row may fulfil it."""
+    """A condition. This base class is one that any row may fulfil, since nothing is known of it."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         """Whether it may be true in some row."""
         return True
 
     def must_hold(self, facts_of: FactsOf) -> bool:
-        """Whether it is true in every row, as far as that is sure."""
+        """Whether it is surely true in every row."""
         return False
 
     @property
     def is_provable(self) -> bool:
-        """Whether facts of files may make that sure."""
+        """Whether `must_hold` can ever be true."""
         return False
 
     def columns(self) -> Iterator[str]:
-        """That it goes by."""
+        """The columns that it uses."""
         yield from ()
 
     def negated(self) -> "Condition":
-        """What is true where this is false; where this is null, neither is true."""
+        """The condition that is true if this one is false. If this one is null, neither is true."""
         return UNKNOWN
 
 
@@ -93,7 +93,7 @@ class _OnColumn(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(_OnColumn):
-    """Of a column with a value that lies somewhere from `low` to `high`."""
+    """Compares a column with a value that lies somewhere from `low` to `high`."""
 
     operator: Operator
     low: Any
@@ -123,7 +123,7 @@ class Comparison(_OnColumn):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(_OnColumn):
-    """Whether a column has one of these values, which are sorted, or has another."""
+    """Whether a column has one of these sorted values; or, without `is_one`, none of them."""
 
     values: tuple[Any, ...]
     is_one: bool = True
@@ -170,7 +170,7 @@ class _Joined(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AllOf(_Joined):
-    """All of them; of none, it is true."""
+    """All parts hold. Without parts, it is true."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return all(part.may_hold(facts_of) for part in self.parts)
@@ -188,7 +188,7 @@ class AllOf(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class AtMost(Condition):
-    """Something that holds only where another condition does, and perhaps not even there."""
+    """A condition that holds only if another one does, and perhaps not even then."""
 
     bound: Condition
 
@@ -201,7 +201,7 @@ class AtMost(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(_Joined):
-    """At least one of them."""
+    """At least one part holds."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return any(part.may_hold(facts_of) for part in self.parts)
@@ -221,7 +221,7 @@ class AnyOf(_Joined):
 
 
 def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The table's columns whose type has a name in Spark's JSON, such as `long`; others cannot be compared here."""
+    """The table's columns whose type has a name in Spark's JSON, such as `long`. Others cannot be compared here."""
     return {
         field["name"]: field["type"]
         for field in schema.get("fields", ())
@@ -230,67 +230,26 @@ def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 _NOT_COMPARED_BY_BYTES = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
-"""In the metadata of texts: another order; blanks at the end that do not count."""
+"""Keys in the metadata of columns of text that have another order, or whose blanks at the end do not count."""
 
 
 def value_of(bound: Any, kind: str) -> Any:
-    """A bound from a marker as a value that can be compared; None for what is none of the column's type."""
-    if bound is None:
-        return None
-    match kind:
-        case "byte" | "short" | "integer" | "long":
-            return bound if type(bound) is int else None
-        case "float" | "double":
-            if type(bound) is int:
-                return bound if abs(bound) < _TOO_LARGE else None
-            return bound if type(bound) is float and math.isfinite(bound) else None
-        case "boolean":
-            return bound if type(bound) is bool else None
-        case "string":
-            return bound if type(bound) is str else None
-    parse = _PARSERS.get(kind.partition("(")[0])
-    try:
-        return parse(str(bound)) if parse and type(bound) in (str, int) else None
-    except (ValueError, InvalidOperation):
-        return None
+    """A bound from a marker as a value that can be compared; None if it is no value of the column's type."""
+    return _reader(kind)(bound)
 
 
-def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """Before and after the point, of a type of decimals; None for another type."""
-    match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
-
-
-def _decimal(text: str) -> Decimal | None:
-    value = Decimal(text)
-    return value if value.is_finite() and abs(value.adjusted()) < 100 else None
-
-
-def _instant(text: str) -> datetime | None:
-    value = datetime.fromisoformat(text)
-    return value if value.tzinfo else None
-
-
-def _local_time(text: str) -> datetime | None:
-    value = datetime.fromisoformat(text)
-    return None if value.tzinfo else value
-
-
-_TOO_LARGE = 1 << 1023
-INTEGERS = ("byte", "short", "integer", "long")
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "decimal": _decimal,
-    "date": date.fromisoformat,
-    "timestamp": _instant,
-    "timestamp_ntz": _local_time,
-}
+@lru_cache(maxsize=1 << 10)
+def _reader(kind: str) -> Callable[[Any], Any]:
+    """`value_of` for many bounds of one type."""
+    row = type_of(kind)
+    return row.bound.value if row and row.bound else lambda bound: None
 
 
 def _partition_value(text: str, kind: str) -> Any:
-    """The value that a directory is named after; None where it is none of the column's type, or cannot be compared."""
+    """The value in a directory's name; None if it is no value of the column's type, or cannot be compared."""
     try:
         value = read(text, kind)
-    except ValueError:  # for other readers it is null, an error, or another value
+    except ValueError:  # other readers may find null, an error, or another value
         return None
     is_odd = isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
     return None if is_odd else value
@@ -302,7 +261,7 @@ def _partition_value(text: str, kind: str) -> Any:
 def prune(
     files: Sequence[DataFile], commits: Iterable[Decided], condition: Condition, types: Mapping[str, str]
 ) -> LiveFiles:
-    """Those of the files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
+    """The files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
     kept = LiveFiles.of(files).in_partitions(
         lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types)))
@@ -327,11 +286,11 @@ def _hopeful(
     types: Mapping[str, str],
     partition_of: Callable[[str], Partition],
 ) -> Collection[str]:
-    """The paths of those files of a transaction that may hold such a row, by its statistics and their partitions."""
+    """The paths of a transaction's files that may hold such a row, by the statistics and the partitions."""
     info = marker.dbio_commit.files if marker and marker.dbio_commit else None
     if marker is None or info is None:
         return added.paths
-    parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # their values are in the path
+    parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # the paths have their values
     bounds = bounds_in(marker, lower={column.lower() for column in columns} - parts)
     by_name = {name.lower(): it for name, it in bounds.items()}
     if not by_name:
@@ -357,12 +316,13 @@ def _facts(bounds: Bounds, rows: int | None, kind: str) -> Facts:
 
 
 def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> Facts:
-    """Of all files of a commit together: of most commits that is enough, and a million files take seconds."""
+    """The facts of all files of a commit together. For most commits they suffice; a million single files would take
+    seconds."""
     return Facts(_extreme(min, told.min, kind), _extreme(max, told.max, kind), _sum(told.nulls), _sum(rows))
 
 
 def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:
-    values = bounds if isinstance(bounds, array) and kind in INTEGERS else [value_of(it, kind) for it in bounds]
+    values = bounds if isinstance(bounds, array) and is_integer(kind) else [*map(_reader(kind), bounds)]
     return None if not values or None in values else of(values)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a data file, batch by batch, as a table's columns have them."""
+"""Reads the rows of a data file, batch by batch, with the columns of a table."""
 
 import io
 from collections.abc import Iterator
@@ -19,17 +19,17 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
 WHOLE_BYTES = 64 * 1024 * 1024
-"""A file that is no larger is fetched at once: one request, and mostly waiting."""
+"""A file up to this size is fetched with one request: most of the time is spent waiting."""
 
 
 def open_file(store: Store, file: DataFile) -> Any:
-    """Its bytes, as a context that closes them. Raises ObjectNotFoundError, StoreError."""
+    """The bytes of the file, as a context that closes them. Raises ObjectNotFoundError, StoreError."""
     small = 0 <= file.size <= WHOLE_BYTES
     return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
 
 
 def open_parquet(source: Any, where: str) -> pq.ParquetFile:
-    """Instants of the old INT96 in microseconds, as Spark has them: more years than nanoseconds count.
+    """Opens a Parquet file. Instants of the old INT96 get microseconds, as in Spark: nanoseconds cover fewer years.
 
     Raises InvalidInputError, with the file's URL.
     """
@@ -40,7 +40,7 @@ def open_parquet(source: Any, where: str) -> pq.ParquetFile:
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises of a file that is damaged, encrypted, or of a codec that it does not know."""
+"""What pyarrow raises for a file that is damaged, encrypted, or has a codec that it does not know."""
 
 
 def _unreadable(where: str, error: BaseException) -> InvalidInputError:
@@ -48,9 +48,7 @@ def _unreadable(where: str, error: BaseException) -> InvalidInputError:
 
 
 def read_footer(source: Any) -> bytes:
-    """The last bytes of a file of which pyarrow has read the footer: of a chunk that it does not know, it ends the
-    process where `chunks` says so.
-    """
+    """The last bytes of a file, with its footer, for `chunks`: it checks what would end the process in pyarrow."""
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - TAIL_BYTES))
     end: bytes = source.read()
@@ -62,8 +60,8 @@ def read_footer(source: Any) -> bytes:
 
 
 def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str) -> None:
-    """Raises InvalidInputError for a file with a column that is not among the target's: whoever writes its rows anew
-    would lose it.
+    """Raises InvalidInputError for a file with a column that the target lacks. A rewrite of its rows would lose that
+    column.
     """
     columns = spark_schema(file_schema(parquet), where=where)
     if column := lost(columns, spark_schema(target, where=where), partition):
@@ -77,17 +75,17 @@ def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partit
 def read_rows(
     parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, in their order, with the target's columns, as `conform` makes them; `where` is the file's URL.
+    """All rows, in their order, with the target's columns, as `conform` makes them. `where` is the file's URL.
 
     Raises InvalidInputError for what cannot be read.
     """
     outside = {name.lower() for name in partition}
     wanted = {name.lower() for name in target.names} - outside
     inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
-    if not inside:  # of some versions, batches without columns have no rows either
+    if not inside:  # in some versions of pyarrow, batches without columns have no rows either
         inside = parquet.schema_arrow.names[:1]
     if not parquet.num_row_groups:
-        return  # pyarrow 18 fails where there are none
+        return  # pyarrow 18 fails if there are no row groups
     for batch in _batches(parquet, inside, where):
         yield conform(batch, target, partition=partition, where=where)
 

@@ -1,7 +1,7 @@
-"""Spark's SQL as a tree of sqlglot's, in a bounded number of steps. Pure.
+"""Parses Spark's SQL into a tree of sqlglot, in a bounded number of steps. Pure.
 
-sqlglot takes a word such as `struct` for a type first, and comes back: nested fifteen deep, each level doubles what it
-does. It has no limit of its own.
+sqlglot first tries a word such as `struct` as a type, and then goes back. Each level of nesting doubles its work, and
+sqlglot has no limit of its own.
 """
 
 from functools import cache
@@ -12,11 +12,11 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parser import Parser
 
 _STEPS, _STEPS_A_TOKEN = 50_000, 10
-"""Where it never comes back, it takes one step for each token. 50,000 take less than half a second."""
+"""A text in which sqlglot never goes back takes one step for each token. 50,000 steps take less than half a second."""
 
 
 def parse(sql: str) -> Any:
-    """The tree. Raises ValueError, with what is wrong, for what sqlglot does not read, or not in so many steps."""
+    """The tree. Raises ValueError, with the reason, for a text that sqlglot does not read, or not in so many steps."""
     dialect = Dialect.get_or_raise("spark")
     try:
         tokens = dialect.tokenize(sql)
@@ -25,7 +25,11 @@ def parse(sql: str) -> Any:
         found = parser.parse(tokens, sql)
     except (SqlglotError, RecursionError) as error:
         raise ValueError(str(error).partition("\n")[0][:200]) from None
-    except (LookupError, TypeError, AttributeError) as error:  # its own, such as for `map(map(map(1)))`
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:  # an error of sqlglot's own, such as for `map(map(map(1)))`
         raise ValueError(f"sqlglot fails on it: {error!r:.200}") from None
     if len(found) != 1 or found[0] is None:
         raise ValueError("it is no single expression")
@@ -33,7 +37,7 @@ def parse(sql: str) -> Any:
 
 
 class _TooManySteps(RecursionError):
-    """No error of sqlglot's: those it takes for a way that leads nowhere, and tries the next."""
+    """Not an error class of sqlglot: sqlglot catches its own, and tries another way to read the text."""
 
 
 @cache

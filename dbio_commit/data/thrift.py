@@ -1,7 +1,7 @@
-"""Structs of Thrift's compact protocol, in which Parquet has its footers and the headers of its pages. Pure.
+"""Reads structs of Thrift's compact protocol, the format of Parquet's footers and page headers. Pure.
 
-The numbers of fields are those of parquet-format's public specification. Whatever the bytes are, each step takes one of
-them at least, and what breaks off is an error.
+Field numbers are those of parquet-format's public specification. Each step reads at least one byte, whatever the bytes
+are, and data that breaks off is an error.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ _TRUE, _FALSE, _BYTE, _INT16, _DOUBLE, _SET, _MAP = 1, 2, 3, 4, 7, 10, 11
 _NUMBERS, _BOOLEANS = (INT64, INT32), (_TRUE, _FALSE)
 _DEEPEST = 16
 _MOST_ITEMS = 1_000_000
-"""As pyarrow has it."""
+"""The same limit as pyarrow's."""
 
 Struct = Mapping[int, tuple[int, Any]]
-"""Kind and value of each field, by number."""
+"""The kind and value of each field, by field number."""
 
 
 def read_struct(body: bytes, at: int, end: int) -> tuple[Struct, int]:
-    """The struct that begins there, and where it ends. Raises ValueError."""
+    """The struct that begins at this place, and the place of its end. Raises ValueError."""
     if not 0 <= at < end <= len(body):
         raise ValueError("a struct breaks off")
     try:
@@ -32,7 +32,7 @@ def read_struct(body: bytes, at: int, end: int) -> tuple[Struct, int]:
 
 
 def value(struct: Struct, field: int, kind: int) -> Any:
-    """The value of a field of this very kind: a reader passes over a field that has another. Raises ValueError."""
+    """The value of a field of this kind; a field of another kind is ignored, as readers do. Raises ValueError."""
     if field not in struct or struct[field][0] != kind:
         raise ValueError(f"a struct lacks its field {field}")
     return struct[field][1]
@@ -41,15 +41,14 @@ def value(struct: Struct, field: int, kind: int) -> Any:
 def structs(struct: Struct, field: int) -> list[Struct]:
     """The value of a field that is a list of structs. Raises ValueError."""
     items: list[Struct] = value(struct, field, LIST)
-    if items and not isinstance(items[0], dict):  # a list has items of one kind
+    if items and not isinstance(items[0], dict):  # all items of a list have one kind
         raise ValueError(f"the field {field} holds no structs")
     return items
 
 
 def _read_struct(body: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Short numbers and texts, the most frequent values, are read here and not by a call.
-
-    A text that breaks off is short; the end of the struct lacks then, too.
+    """Short numbers and texts, the most frequent values, are read here without a call. If a text breaks off, it is
+    short, and the end of the struct is missing, too.
     """
     found: dict[int, tuple[int, Any]] = {}
     number = 0
@@ -105,7 +104,7 @@ def _read_value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _read_integer(body, at)
     if kind == _DOUBLE:
         return _slice(body, at, 8)
-    if kind == _BYTE or kind in _BOOLEANS:  # an item that is a boolean takes a byte
+    if kind == _BYTE or kind in _BOOLEANS:  # a boolean in a list takes a byte
         return body[at], at + 1
     raise ValueError("a value has no kind")
 
@@ -119,7 +118,7 @@ def _read_items(body: bytes, at: int, count: int, kinds: tuple[int, ...], depth:
             item, at = _read_struct(body, at, depth + 1)
             items.append(item)
         return items, at
-    for _ in range(count):  # each takes a byte at least: what breaks off ends it
+    for _ in range(count):  # each item takes at least a byte, so that data which breaks off ends the loop
         for kind in kinds:
             item, at = _read_value(body, at, kind, depth + 1)
             items.append(item)

@@ -1,7 +1,8 @@
-"""Conditions in Spark's SQL, as far as files can be left out by them; see `pruning`. Pure.
+"""Reads conditions in Spark's SQL, as far as they can exclude files; see `pruning`. Pure.
 
-What is not understood to the letter holds anywhere: Spark filters the rows, so a file too many costs time only. A value
-counts as what Spark casts it to beside a column of that type (its `AnsiTypeCoercion` and `TypeCoercion`).
+A part that is not fully understood may hold in any row. Spark filters the rows afterwards, so an extra file costs only
+time. A literal means what Spark casts it to when it compares it with a column of that type (`AnsiTypeCoercion` and
+`TypeCoercion` in Spark).
 """
 
 import math
@@ -17,7 +18,6 @@ from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.pruning import (
-    INTEGERS,
     UNKNOWN,
     AllOf,
     AnyOf,
@@ -28,13 +28,13 @@ from dbio_commit.data.pruning import (
     OneOf,
     Operator,
     column_types,
-    decimal_digits,
 )
 from dbio_commit.data.sql import parse
+from dbio_commit.protocol.types import TYPES, decimal_digits, is_integer
 
 
 def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:
-    """The condition. `zone` is the one in which times without a zone are meant; None where nobody knows.
+    """The condition. `zone` is the time zone of times without a zone; None if it is not known.
 
     Raises InvalidInputError for what is no condition, or names no column of the schema (Spark's JSON).
     """
@@ -55,7 +55,7 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
 
 
 READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
-"""Escapes, double quotes, two texts side by side, comments, variables: Spark's settings say what they are."""
+"""Escapes, double quotes, two texts side by side, comments, variables: their meaning depends on Spark's settings."""
 
 
 class _Reader:
@@ -91,10 +91,10 @@ class _Reader:
         return self._compare(_MIRRORED[operator], tree.right, tree.left)
 
     def _one_of(self, tree: exp.In) -> Condition:
-        """Spark casts the column and all values to one type: where that has too few digits, it rounds them."""
+        """Spark casts the column and all values to one type, and rounds the values if that type has too few digits."""
         kind = self._types.get(self._column(tree.this) or "", "")
         values = [it.unnest() for it in tree.expressions]
-        if kind in INTEGERS or decimal_digits(kind):
+        if is_integer(kind) or decimal_digits(kind):
             digits = [_digits_of(it) for it in values if it.is_number or it.find(exp.Cast)]
             if not _fits(kind, digits):
                 return UNKNOWN
@@ -107,12 +107,12 @@ class _Reader:
         return OneOf(exact[0].column, tuple(sorted({part.low for part in exact})))
 
     def _is_alike(self, tree: exp.In) -> bool:
-        """Whether a list holds nothing beside which Spark might compare all of it, and the column, as texts."""
+        """Whether Spark compares the column with the list in the column's own type, and not all of them as texts."""
         texts = [value.unnest().is_string for value in tree.expressions]
         return all(texts) if self._types.get(self._column(tree.this) or "") == "string" else not any(texts)
 
     def _column(self, tree: Any) -> str | None:
-        """The table's name of a column, none of a field inside of one."""
+        """The table's name of a column; None for a field inside a column."""
         tree = tree.unnest()
         return self._names.get(tree.name.lower()) if isinstance(tree, exp.Column) and not tree.table else None
 
@@ -128,18 +128,19 @@ class _Reader:
 
 
 def _digits_of(value: Any) -> tuple[int, int] | None:
-    """As which decimal a number in a list counts; None for one that is none, beside which all are rounded."""
+    """The digits of the decimal that Spark takes a number in a list for; None for a number that is none: then Spark
+    rounds all."""
     cast = value.find(exp.Cast)
     if cast is None:
         return _digits(value.name)
     type_name = cast.to.sql(dialect="spark")
     if type_name in ("FLOAT", "DOUBLE"):
         return None
-    return (_LONG_DIGITS, 0) if type_name in _BITS else decimal_digits(type_name.lower())
+    return (_LONG_DIGITS, 0) if type_name in _BITS else _around_point(type_name.lower())
 
 
 def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:
-    """What a chain of AND, or of OR, joins; it may be longer than Python's stack is deep."""
+    """The operands of a chain of AND, or of OR. A chain may be longer than Python's stack is deep."""
     waiting: list[Any] = [tree]
     found: list[Any] = []
     while waiting:
@@ -159,16 +160,16 @@ _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": 
 # --- values -------------------------------------------------------------------------------------------------------
 
 _Interval = tuple[Any, Any]
-"""From where to where the value may lie."""
+"""The bounds between which the value lies."""
 
 
 def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
-    """What the literal is beside a column of the type; None where that is not sure."""
+    """The literal's value in a comparison with a column of the type; None if that is not certain."""
     sign, type_name, is_cast = "", None, False
     if isinstance(tree, exp.Neg):
         sign, tree = "-", tree.this
     if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal):
-        is_cast = isinstance(tree, exp.TryCast)  # and no function, which a session may have made another one
+        is_cast = isinstance(tree, exp.TryCast)  # and not a function: a session may have redefined it
         type_name, tree = tree.to.sql(dialect="spark"), tree.this
     if isinstance(tree, exp.Boolean):
         return (tree.this, tree.this) if kind == "boolean" and not sign else None
@@ -187,7 +188,7 @@ def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
         return {"true": (True, True), "false": (False, False)}.get(text)
     if kind == "string" and (type_name is None or (is_cast and type_name == "STRING")):
         value: int | str | None = text
-    elif type_name is None and kind in INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
+    elif type_name is None and is_integer(kind) and re.fullmatch(r"-?[0-9]{1,18}", text):
         value = int(text)
     else:
         return _time(text, type_name, kind, zone)
@@ -195,12 +196,12 @@ def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
 
 
 def _number(text: str, kind: str) -> _Interval | None:
-    """Of a number without an exponent, beside a column of numbers: a decimal, where it has a point."""
+    """The value of a number without an exponent beside a column of numbers. With a point, it is a decimal."""
     return _exact(text, _digits(text), kind)
 
 
 def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | None:
-    """Of a number that counts as one of so many digits."""
+    """The value of a number that Spark takes for a decimal of so many digits."""
     if digits is None or sum(digits) > _DIGITS:
         return None
     is_whole = "." not in text
@@ -208,15 +209,17 @@ def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | 
     if kind in ("float", "double"):
         if not is_whole:
             return _about(float(text), 0.0)
-        return (value, value) if -(1 << 24) < value < 1 << 24 else None  # exact, whichever of them Spark casts to
+        return (
+            (value, value) if -(1 << 24) < value < 1 << 24 else None
+        )  # exact, whether Spark casts to float or to double
     return (value, value) if _fits(kind, [digits]) else None
 
 
 def _cast_number(text: str, type_name: str, kind: str) -> _Interval | None:
-    """Of a number without an exponent that is cast to a type of numbers, such as `33L` and `33.5BD`."""
+    """The value of a number without an exponent that is cast to a type of numbers, such as `33L` and `33.5BD`."""
     if not re.fullmatch(r"-?[0-9]{1,38}(\.[0-9]{1,38})?", text):
         return None
-    decimal = decimal_digits(type_name.lower())
+    decimal = _around_point(type_name.lower())
     if decimal:
         whole, _, fraction = text.lstrip("-").lstrip("0").partition(".")
         return _exact(text, decimal, kind) if len(whole) <= decimal[0] and len(fraction) <= decimal[1] else None
@@ -228,33 +231,39 @@ def _cast_number(text: str, type_name: str, kind: str) -> _Interval | None:
         (value,) = struct.unpack("<f", struct.pack("<f", value))
     if kind in ("float", "double"):
         return value, value
-    if kind in INTEGERS:  # Spark makes such numbers of the column, too, which are exact up to there
+    if is_integer(kind):  # Spark casts the column to this type, too, which is exact up to there
         return (value, value) if abs(value) < 1 << bits else None
     return _about(value, Decimal(0)) if decimal_digits(kind) else None
 
 
 def _about(value: float, like: float | Decimal) -> _Interval:
-    """Where decimals may be of which a cast makes this number, or which it makes of one."""
+    """An interval with all decimals that a cast makes this number of, or that it makes of this number."""
     low, high = value, value
     for _ in range(2):
         low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
     return type(like)(low), type(like)(high)
 
 
-_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "FLOAT": 24, "DOUBLE": 53}
-"""Up to which power of 2 such a type has all whole numbers."""
+_BITS = {row.sql[0].upper(): row.whole_bits for row in TYPES if row.whole_bits}
+"""For each type of numbers in SQL: the power of 2 up to which it has all whole numbers."""
 
 
 def _fits(kind: str, numbers: Sequence[tuple[int, int] | None]) -> bool:
-    """Whether a decimal holds the column's values, and numbers of so many digits, without being rounded."""
-    own = (_LONG_DIGITS, 0) if kind in INTEGERS else decimal_digits(kind)
+    """Whether one decimal type holds the column's values, and numbers of so many digits, without rounding."""
+    own = (_LONG_DIGITS, 0) if is_integer(kind) else _around_point(kind)
     each = [own, *numbers]
     known = [digits for digits in each if digits is not None]
     return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS
 
 
+def _around_point(kind: str) -> tuple[int, int] | None:
+    """The digits before and after the point of a type of decimals; None for another type."""
+    digits = decimal_digits(kind)
+    return (digits[0] - digits[1], digits[1]) if digits else None
+
+
 def _digits(text: str) -> tuple[int, int] | None:
-    """Before and after the point; a whole number counts as a long, which Spark may make of it."""
+    """The digits before and after the point. A whole number counts as a long, since Spark may make one of it."""
     found = re.fullmatch(r"-?([0-9]*)(\.?)([0-9]*)", text)
     if not found or not found[1] + found[3]:
         return None
@@ -263,14 +272,14 @@ def _digits(text: str) -> tuple[int, int] | None:
 
 
 _DIGITS = 38
-"""Of Spark's decimals: where both sides need more, it rounds them."""
+"""The most digits of Spark's decimals. If both sides of a comparison need more, Spark rounds."""
 _LONG_DIGITS = 20
-"""Of the decimal that a long counts as."""
+"""The digits of the decimal that Spark takes a long for."""
 
 _DAY = r"(?:19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"({_DAY})(?:[ T]{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?")
-"""From 1970 on: of what clocks showed before, Java's list of time zones and Python's say different things."""
+"""From 1970 on: for earlier times, Java's and Python's time zones differ."""
 
 
 def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Interval | None:
@@ -288,7 +297,7 @@ def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Int
         return None
     if kind == "timestamp_ntz":
         return None if value.tzinfo else (value, value)
-    if value.tzinfo and type_name:  # which a cast to TIMESTAMP_NTZ leaves out
+    if value.tzinfo and type_name:  # a cast to TIMESTAMP_NTZ drops the zone
         return None
     return (value, value) if value.tzinfo else _instants(value, zone)
 
@@ -298,14 +307,14 @@ _BESIDE: Mapping[str, tuple[str | None, ...]] = {
     "timestamp": (None, "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"),
     "timestamp_ntz": (None, "DATE", "TIMESTAMP_NTZ"),
 }
-"""Literals of these types (None: text) count as the column's type beside it."""
+"""For each type of a column: literals of these types (None: text) are converted to it in a comparison."""
 
 _FARTHEST = timedelta(hours=18)
-"""From UTC, in Java."""
+"""The largest distance of a time zone from UTC, in Java."""
 
 
 def _instants(local: datetime, zone: str | None) -> _Interval | None:
-    """When that may be: once, but for clocks that are set back, or where the zone is not known."""
+    """The instants that a local time may be: two if clocks are set back, an interval if the zone is not known."""
     try:
         if zone is None:
             raise ZoneInfoNotFoundError

@@ -1,7 +1,7 @@
-"""Which types widen to which, and Arrow data as a wider type. Pure.
+"""Converts Arrow data to a wider type. Pure.
 
-One rule for both ways: data on its way into a table that has wider columns, and older files on their way out of a table
-whose columns were widened since. It allows what Spark's own Parquet reader reads without loss, in every nested place.
+One rule for both directions: data that is written to a table with wider columns, and older files of a table whose
+columns were widened since. It allows what Spark's own Parquet reader reads without loss, at each level of nesting.
 """
 
 from typing import Any
@@ -9,20 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as types
 
+from dbio_commit.data.columns import own_name
+from dbio_commit.protocol.types import widens as types_widen
+
 
 def widens(narrow: Any, wide: Any) -> bool:
-    """Whether each value of the one type, which is not nested, is an equal one of the other, of the same kind."""
-    if types.is_decimal(narrow) and types.is_decimal(wide):
-        digits: int = wide.precision - narrow.precision
-        return digits > 0 and 0 <= wide.scale - narrow.scale <= digits
-    for is_kind in (types.is_signed_integer, types.is_floating):
-        if is_kind(narrow) and is_kind(wide):
-            return bool(narrow.bit_width < wide.bit_width)
-    return False
+    """`types.widens` for two types of Arrow that are not nested."""
+    one, other = own_name(narrow), own_name(wide)
+    return one is not None and other is not None and types_widen(one, other)
 
 
 def fit(values: Any, kind: Any) -> Any:
-    """The array as one of the type. Fields of structs are matched by name without regard to case; absent ones are null.
+    """The array converted to the type. Fields of structs are matched by name without regard to case; absent fields are
+    null.
 
     Raises ArrowInvalid for types that do not fit, and for values that do not.
     """
@@ -35,7 +34,7 @@ def fit(values: Any, kind: Any) -> Any:
         return fit(values.dictionary_decode(), kind)
     if not types.is_nested(kind):
         return _fit_leaf(values, kind)
-    if values.offset:  # what is inside would not begin where the array does
+    if values.offset:  # otherwise the children would not begin at the same place as the array
         values = values.take(pa.array(range(len(values)), pa.int64()))
     nulls = values.is_null() if values.null_count else None
     if types.is_struct(kind) and types.is_struct(found):
@@ -49,7 +48,7 @@ def fit(values: Any, kind: Any) -> Any:
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if types.is_map(kind) and types.is_map(found):
         keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
-        make: Any = pa.MapArray.from_arrays  # its stubs know no type beside keys and items
+        make: Any = pa.MapArray.from_arrays  # its stubs have no parameter `type`
         return make(values.offsets, keys, items, type=kind, mask=nulls)
     if types.is_list(kind) and _is_list(found):
         if not types.is_list(found):
@@ -64,13 +63,13 @@ def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
         raise _does_not_fit(values.type, kind)
     if types.is_integer(values.type) and types.is_decimal(
         kind
-    ):  # where its digits suffice for the values, not the type
+    ):  # its digits may suffice for the values, even if not for all of the type
         values = values.cast(pa.decimal256(20 + max(kind.scale, 0), kind.scale))
     return values.cast(kind)
 
 
 def _is_same_decimal(found: Any, kind: Any) -> bool:
-    """Arrow has each decimal in several widths."""
+    """Arrow has several widths of the same decimal type."""
     are_decimals = types.is_decimal(found) and types.is_decimal(kind)
     return are_decimals and (found.precision, found.scale) == (kind.precision, kind.scale)
 
@@ -110,11 +109,12 @@ def _is_small_integer(kind: pa.DataType) -> bool:
 
 _READ_AS = (
     (_is_text, _is_text),
-    (types.is_unsigned_integer, types.is_integer),  # each value is looked at
+    (types.is_unsigned_integer, types.is_integer),  # checked value by value
+    (types.is_float16, types.is_floating),
     (types.is_integer, types.is_decimal),
     (_is_small_integer, types.is_float64),
     (types.is_date, types.is_date32),
     (types.is_date32, lambda kind: types.is_timestamp(kind) and kind.tz is None),
     (types.is_timestamp, types.is_timestamp),
 )
-"""What other writers' files hold, and Spark reads as something else that means the same."""
+"""Types in files of other writers that Spark reads as another type with the same meaning."""

@@ -1,1 +1,1 @@
-"""What a stream reads next: the history of a table, commit by commit."""
+"""Feeds: what a stream reads next, from the history of a table, commit by commit."""

@@ -1,6 +1,6 @@
-"""What a stream is to read next: the rows that came with each commit, in the order of the history. Pure.
+"""Decides what a stream reads next: the rows that came with each commit, in the order of the history. Pure.
 
-Where a stream is, is in `position`; rules: PROTOCOL.md 8.4.
+The position of a stream is in `position`. Rules: PROTOCOL.md 8.4.
 """
 
 from collections.abc import Sequence
@@ -23,23 +23,23 @@ class Wanted:
     """What a stream asks for."""
 
     changes: bool = False
-    """Rows that went, too; each row then says which it is."""
+    """Removed rows, too; each row is then marked as added or removed."""
     skip_change_commits: bool = False
-    """Commits that remove rows are passed over, with what they add."""
+    """Commits that remove rows are skipped, with the files that they add."""
     ignore_changes: bool = False
-    """Of commits that remove rows, all that they add is read, also what they only carried over."""
+    """Of commits that remove rows, all added files are read, also those with rows that were only rewritten."""
     fail_on_data_loss: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Most:
-    """How much a batch may take; at least one file, whatever its size."""
+    """The limits of a batch. A batch has at least one file, whatever its size."""
 
     files: int | None = None
     size_bytes: int | None = None
 
     def count(self, files: Sequence[DataFile]) -> int:
-        """How many of these, in their order."""
+        """How many of these fit into a batch, in their order."""
         count = size = 0
         for file in files:
             size += max(file.size, 0)
@@ -49,7 +49,7 @@ class Most:
         return count
 
     def less(self, files: Sequence[DataFile]) -> "Most | None":
-        """What is left once these are taken; None where nothing is."""
+        """The limits that are left after these; None if nothing is left."""
         size = sum(max(file.size, 0) for file in files)
         if (self.files is not None and self.files <= len(files)) or (
             self.size_bytes is not None and self.size_bytes <= size
@@ -65,13 +65,13 @@ ALL = Most()
 
 
 class Lag(NamedTuple):
-    """What a stream has not had yet."""
+    """What a stream has not read yet."""
 
     commits: int
     files: int
     size_bytes: int
     oldest: datetime | None
-    """When the oldest of these commits came."""
+    """The time of the oldest of these commits."""
 
 
 class Feed:
@@ -80,16 +80,17 @@ class Feed:
     def __init__(self, history: History, wanted: Wanted) -> None:
         self._history, self._wanted = history, wanted
         self.warnings: list[str] = []
-        """What had to be passed over, of a stream that does not want to fail."""
+        """Warnings about skipped files, if the stream does not want to fail."""
 
     def newest(self) -> Position:
-        """The position of who has had everything."""
+        """The position of a stream that has read everything."""
         return self._position(self._history.commits)
 
     def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
-        """Where the next batch ends; `at` itself where there is nothing new. What the `target` has not had, is not new.
+        """The position at which the next batch ends; `at` itself if nothing is new. Only what `target` has had counts
+        as new.
 
-        Raises HistoryLostError, ChangedRowsError, InvalidInputError for a start that the history does not know.
+        Raises HistoryLostError, ChangedRowsError, and InvalidInputError for a start that the history does not have.
         """
         if isinstance(at, Start) and at.begin == "state":
             known = [commit for commit in self._history.commits if target is None or target.had(commit)]
@@ -106,13 +107,13 @@ class Feed:
                 changes = self._changes(commit)
             except (ChangedRowsError, HistoryLostError):
                 if done:
-                    break  # what comes before it is still read
+                    break  # the changes before it are still read
                 raise
             files = [change.file for change in changes]
             skip = _done(at, commit.tid, len(files))
             had = skip + (left.count(files[skip:]) if left else 0)
             if any(change.kind == "recorded" for change in changes[skip:had]):
-                had = len(files)  # what a row was, and what it is, may be in two files: both are read at once
+                had = len(files)  # the old and the new row may be in two files: both are read in one batch
             if had < len(files):
                 cut = Part(tid=commit.tid, done=had, files=len(files)) if had else None
                 break
@@ -124,7 +125,8 @@ class Feed:
         return self._position([*self._had(at), *done], cut, until=until)
 
     def between(self, start: Position | Start, end: Position) -> list[Change]:
-        """What the batch from here to there reads, in order; the same whenever it is asked. Raises as `after` does."""
+        """The changes that the batch between two positions reads, in order. The same for each call. Raises as `after`
+        does."""
         self._check(start)
         self._check(end)
         if end.part and end.part.tid is None:
@@ -139,7 +141,7 @@ class Feed:
         return found
 
     def lag(self, at: Position | Start) -> Lag:
-        """What is there after a position, whatever the stream will make of it."""
+        """What is left after a position, before any options of the stream."""
         if isinstance(at, Start) and at.begin == "state":
             rest, files = self._history.commits, [*live_files(self._history.commits)]
         else:
@@ -151,7 +153,7 @@ class Feed:
         return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
 
     def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
-        """The commits from one to another, both included, each with what the stream would read of it.
+        """The commits from one to another, inclusive, each with what the stream would read of it.
 
         The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
         """
@@ -169,11 +171,11 @@ class Feed:
         return [(commit, self._changes(commit)) for commit in commits]
 
     def doubtful(self, changes: Sequence[Change]) -> list[str]:
-        """The paths of those that vacuum may have deleted: a commit has removed them."""
+        """The paths of files that vacuum may have deleted, since a commit has removed them."""
         return [it.file.path for it in changes if it.file.path in self._history.removers]
 
     def lose(self, what: str) -> None:
-        """Raises HistoryLostError, or warns where the stream does not want to fail."""
+        """Raises HistoryLostError, or warns if the stream does not want to fail."""
         if self._wanted.fail_on_data_loss:
             raise HistoryLostError(
                 f"{what}; begin anew with another checkpoint, or set failOnDataLoss=false to go on without them. "
@@ -184,7 +186,7 @@ class Feed:
     # --- commits --------------------------------------------------------------------------------------------------
 
     def _rest(self, at: Position | Start) -> list[Decided]:
-        """The commits that were not had, oldest first; but first the one of which a part was had."""
+        """The commits that the stream has not read, oldest first. A partly read commit comes before them."""
         commits = self._history.commits
         if isinstance(at, Position):
             tid = at.part.tid if at.part else None
@@ -199,7 +201,7 @@ class Feed:
         return [*commits[first:]]
 
     def _added(self, at: Position | Start, commit: Decided) -> int:
-        """How many of the files that a commit added were had; those that it removed come before them."""
+        """How many of the files that a commit added have been read. The files that it removed are read before them."""
         removed = len(self._history.removed(commit)) if self._wanted.changes else 0
         return max(_done(at, commit.tid) - removed, 0)
 
@@ -217,24 +219,25 @@ class Feed:
         )
 
     def _check(self, at: Position | Start) -> None:
-        """Whether the history still tells all that comes after."""
+        """Raises an error if the history does not have all that comes after the position any more."""
         history = self._history
         if isinstance(at, Position) and at.table != history.origin.table_id:
             raise HistoryLostError(
-                f"{history.url} is another table than the one that this stream began to read: that was removed, and "
-                "this one made anew; begin anew with another checkpoint"
+                f"{history.url} is another table than the one that this stream began to read, which was removed; "
+                "begin again with another checkpoint"
             )
         if history.redated_until and self._rests_on_times(at, history.redated_until):
             raise HistoryLostError(
                 f"{history.url} was copied, and its objects got new times until {history.redated_until.isoformat()}: "
-                "nobody can tell which of the commits before that this stream has read, or is to begin with; begin "
+                "it is not known which of the commits before that this stream has read, or is to begin with; begin "
                 "with the state of the table, in a new checkpoint, and copy tables with `dbio copy`, which keeps times"
             )
         if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
-                f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, all until which "
-                "this stream has read: the store's clock was set back, or somebody restored old markers. It has not "
-                "read the rows of these commits"
+                f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, a position of "
+                "this stream: the store's clock was set back, or somebody restored old markers. A batch that covers "
+                "the time of such a commit has its rows if it is read, or read again, after the commit came; no other "
+                "batch has them"
             )
         last = self._last(at)
         if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):
@@ -244,20 +247,20 @@ class Feed:
             )
 
     def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
-        """Whether it goes by times of commits that are not what they were."""
+        """Whether the position uses times of commits that a copy has changed."""
         if isinstance(at, Position):
             return at.redated_until != until
         return at.begin != "state" and any(commit.modified <= until for commit in self._rest(at))
 
     def _last(self, at: Position | Start) -> datetime | None:
-        """As of when the history must be complete; None where nothing of it is needed."""
+        """The time since which the history must be complete; None if no part of it is needed."""
         if isinstance(at, Start) and at.begin != "tid":
             return at.time
         known = self._had(at) if isinstance(at, Position) else self._rest(at)[:1]
         return max((commit.modified for commit in known), default=at.until if isinstance(at, Position) else None)
 
     def _changes(self, commit: Decided) -> list[Change]:
-        """What the stream reads of a commit."""
+        """The changes that the stream reads of a commit."""
         wanted, marker = self._wanted, commit.marker
         if not marker.is_data_change:
             return []
@@ -269,7 +272,7 @@ class Feed:
                 writer = recorded_operation(commit) or "another writer"
                 raise ChangedRowsError(
                     f"commit {commit.tid} of {self._history.url} ({writer}) has taken "
-                    "rows away, which a stream of appended rows cannot tell; set skipChangeCommits=true to pass over "
+                    "rows away, which a stream of appended rows cannot show; set skipChangeCommits=true to skip "
                     "such commits, ignoreChanges=true to read all that they add, or readChangeFeed=true"
                 )
         if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
@@ -288,7 +291,7 @@ class Feed:
         return replace(at, part=Part(done=done, files=at.part.files))
 
     def _state(self, at: Position) -> list[Change]:
-        """The files that were live when the commits were those that the position has had."""
+        """The files that were live after exactly the commits that the position has had."""
         had = [commit for commit in self._history.commits if at.had(commit)]
         times = {commit.tid: commit.modified for commit in had}
         found = [Change(file, "insert", str(file.tid), times[str(file.tid)]) for file in live_files(had)]
@@ -302,17 +305,17 @@ class Feed:
 
 
 def _late(at: Position, commits: Sequence[Decided]) -> int:
-    """How many came with times before it since it was told."""
+    """How many commits with earlier times have appeared since the position was made."""
     watched, older = at.count_watched(commits)
     return max(watched - at.commits, 0) + max(older - at.older, 0)
 
 
 _REMEMBERED = HISTORY - timedelta(days=1)
-"""A checkpoint remembers all commits that are younger, by whichever clock."""
+"""A checkpoint remembers all commits that are younger than this, by the store's and by the writer's clock."""
 
 
 def _done(at: Position | Start, tid: str | None, files: int | None = None) -> int:
-    """How many files of a commit were had (None: of the state). `files` is how many it has now."""
+    """How many files of a commit have been read (None: of the state). `files` is how many it has now."""
     if not isinstance(at, Position) or not at.part or at.part.tid != tid:
         return 0
     if files is not None and at.part.files != files:

@@ -1,4 +1,4 @@
-"""A table's history, for who reads it again and again: streams, change feeds, and what tells how far they are."""
+"""Follows a table's history, for callers that read it repeatedly: streams, change feeds, and reports on their lag."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,25 +15,25 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.store import Store
 
 _TOLD = "_c", "_d"
-"""With these begin the names of what tells what was decided, commit markers and checkpoints; and of what tells which
-table that is, and whether it was dropped: descriptor and tombstone."""
+"""Prefixes of names in the log. Commit markers and checkpoints record what was decided. Descriptor and tombstone record
+which table it is, and whether it was dropped."""
 
 
 class Follower:
-    """The history as it stands now. Where nothing is new since the last look, one LIST tells so; on Azure, two."""
+    """The current history. If nothing is new since the last call, this takes one LIST, or two on Azure."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._seen: tuple[tuple[Entry | None, frozenset[str], int], History] | None = None
 
     def history(self) -> History:
-        """Raises TableNotFoundError, InvalidInputError where it is none of ours, CorruptMarkerError, StoreError."""
+        """Raises TableNotFoundError, InvalidInputError if it is no dbio table, CorruptMarkerError, StoreError."""
         log = parse_log(self._store.list_log(*_TOLD))
         refuse_dropped(self._store, log)
-        # A marker that came and was purged since is told by a newer checkpoint.
+        # A marker that came and was purged meanwhile is covered by a newer checkpoint.
         told = log.descriptor, frozenset(log.committed), log.last_checkpoint
         if self._seen is None or self._seen[0] != told:
-            self._seen = told, until_quiet(self._store, self._read)  # which has all that was there before it
+            self._seen = told, until_quiet(self._store, self._read)  # it covers all markers from before it
         return self._seen[1]
 
     def _read(self) -> History:
@@ -41,14 +41,14 @@ class Follower:
         if isinstance(root, TableRoot):
             return root.history()
         raise InvalidInputError(
-            f"{self._store.url} is no table of ours, and its markers tell no history that can be followed; make it one "
+            f"{self._store.url} is no dbio table, and its markers record no history that can be followed; make it one "
             "with `dbio adopt`"
         )
 
     def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[Change]]:
-        """The history, and what came and went with its commits from one to another, both included.
+        """The history, and what its commits changed, from one to another, inclusive.
 
-        Raises HistoryLostError where a file of these is not there any more, InvalidInputError, and as `history`.
+        Raises HistoryLostError if a file of these does not exist any more, InvalidInputError, and as `history`.
         """
         history = self.history()
         feed = Feed(history, Wanted(changes=True))
@@ -56,7 +56,7 @@ class Follower:
         return history, self.without_deleted(feed, found)
 
     def without_deleted(self, feed: Feed, changes: Sequence[Change]) -> list[Change]:
-        """These changes, if their files are still there. Raises HistoryLostError as `Feed.lose` does."""
+        """These changes, if their files still exist. Raises HistoryLostError as `Feed.lose` does."""
         doubtful = feed.doubtful(changes)
         found = self._store.stat_many(doubtful)
         gone = {path for path, entry in zip(doubtful, found, strict=True) if entry is None}

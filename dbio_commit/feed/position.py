@@ -1,8 +1,9 @@
-"""Which commits of a table a stream has had: its offset, as JSON. Pure. What comes next is in `feed`.
+"""The position of a stream: which commits of a table it has read, as JSON, its offset. Pure.
 
-Tids do not tell: a transaction that began early may commit late. Nor do times alone: of two markers the one with the
-older time may appear last. So a position tells a time up to which all was had, and the tids that were had after it;
-the time stays so far behind the newest commit that none can appear before it any more. Rules: PROTOCOL.md 8.4.
+What comes next is in `feed`. Tids alone do not define a position: a transaction that began early may commit late. Times
+alone do not, either: of two markers, the one with the older time may appear last. Therefore a position has a time up to
+which all commits were read, and the tids that were read after it. The time stays so far behind the newest commit that
+no commit can still appear before it. Rules: PROTOCOL.md 8.4.
 """
 
 import json
@@ -15,29 +16,28 @@ from msgspec.structs import replace
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
+from dbio_commit.protocol.markers.bodies import Body, Count, decode_as, encode, in_utc, written
 
 MARGIN = timedelta(hours=1)
-"""How far `until` stays behind the newest commit, if that takes no more than MOST_TIDS."""
+"""How far `until` stays behind the newest commit, if that takes at most MOST_TIDS."""
 
 LEAST_MARGIN = timedelta(minutes=1)
-"""How far in any case: longer than any store's settling time."""
+"""How far `until` always stays behind: longer than any store's settling time."""
 
 MOST_TIDS = 500
-"""About 11 kB."""
+"""The most tids in a position: about 11 kB."""
 
 WATCHED = timedelta(days=7)
-"""No transaction commits later than so long after it began, so that none appears before then by a clock that is right.
-
-And no checkpoint forgets what is younger, so that a stream which is no older than weeks can count."""
+"""No transaction commits later than this after its begin. Therefore no commit appears before that time, if the clock is
+right. No checkpoint forgets younger commits, so that a stream that is at most weeks old can count them."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Start(Body, frozen=True, kw_only=True):
-    """Where a stream begins: with the state of the table, or with the commits from a time or a tid on.
+    """The start of a stream: the state of the table, or the commits from a time or a tid on.
 
-    It says the same whenever it is asked, so that a first batch that is made again is the same.
+    A start gives the same result for each call, so that a first batch that is repeated is the same.
     """
 
     version: Literal[1] = written(1)
@@ -50,32 +50,34 @@ class Start(Body, frozen=True, kw_only=True):
 
 
 class Part(Body, frozen=True, kw_only=True):
-    """How many files a stream has had of what comes next, and how many that has."""
+    """How many files a stream has read of the next commit, and how many that has."""
 
     tid: str | None = None
-    """The commit; None for the state that the stream begins with."""
+    """The commit; None for the state at which the stream begins."""
     done: Count
     files: Count
 
 
 class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
-    """The commits that a stream has had."""
+    """The commits that a stream has read."""
 
     version: Literal[1] = written(1)
     table: str
     """The id of the table's descriptor."""
     redated_until: datetime | None = None
-    """As the history had it: where another copy was made, or a commit of before came late, the times are others."""
+    """The redating in the history. If another copy was made, or an earlier commit came late, the times differ."""
     until: datetime = written(_NEVER)
-    """Every commit whose marker is not younger was had."""
+    """Every commit whose marker is not younger was read."""
     commits: Count = written(0)
-    """How many of these there were in the last WATCHED before `until`: more, and one came behind the stream's back."""
+    """How many of these were in the last WATCHED before `until`. If there are more later, one appeared behind the
+    stream."""
     older: Count = written(0)
-    """How many before that. They are forgotten some day; but more can only come where a clock was set far back."""
+    """How many were before that. Checkpoints forget them at some time. More can only appear if a clock was set far
+    back."""
     tids: Sequence[str] = written([])
-    """Those after `until` that were had."""
+    """The tids after `until` that were read."""
     part: Part | None = None
-    """Of one commit that is not among these; or of the state that all of them add up to, until a commit follows."""
+    """The part that was read of one further commit, or of the state at the start."""
 
     def __post_init__(self) -> None:
         in_utc(self, "until", "redated_until")
@@ -88,7 +90,7 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
         return frozenset(self.tids)
 
     def count_watched(self, commits: Iterable[Decided]) -> tuple[int, int]:
-        """Of these, how many are as old as `commits` tells, and how many as old as `older` does."""
+        """How many of these commits are as old as `commits` counts, and how many as old as `older` counts."""
         since = _before(self.until, WATCHED)
         times = [commit.modified for commit in commits if commit.modified <= self.until]
         older = sum(time <= since for time in times)
@@ -104,7 +106,7 @@ def position_of(
     part: Part | None = None,
     at_least: datetime = _NEVER,
 ) -> Position:
-    """The position of who has had these commits, and not the rest. All until `at_least` must be among them."""
+    """The position of a stream that has read exactly these commits. All commits until `at_least` must be among them."""
     times = sorted((commit.modified for commit in had), reverse=True)
     if not times:
         return Position(table=table_id, redated_until=redated_until, part=part)
@@ -129,13 +131,13 @@ def encode_position(position: Position | Start) -> dict[str, Any]:
 
 
 def decode_position(offset: Mapping[str, Any]) -> Position | Start:
-    """Raises InvalidInputError for what no stream of this software has written."""
+    """The position in an offset. Raises InvalidInputError for an offset that no stream of this software has written."""
     try:
         text = json.dumps(offset).encode()
         if "begin" in offset:
             return decode_as(Start, text)
         return decode_as(Position, text)
-    except (ValueError, TypeError) as error:  # some sources' offsets are numbers
+    except (ValueError, TypeError) as error:  # offsets of some sources are numbers
         raise InvalidInputError(
             f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({error!s:.200}): the "
             "checkpoint is another source's, or a later version's; upgrade, or begin with a new checkpoint"

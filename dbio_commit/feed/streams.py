@@ -1,4 +1,4 @@
-"""What streams read of a table: how far one is behind, by its checkpoint; and what came and went with each commit."""
+"""Reports for users: how far a stream is behind, by its checkpoint, and which files each commit added and removed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class CommitChanges:
     operation: str
     """What it did, as `Commit.operation`."""
     inserted: Sequence[str]
-    """The files whose rows came; paths relative to the root of the table."""
+    """The files whose rows were added; paths relative to the root of the table."""
     deleted: Sequence[str]
     """The files whose rows went; paths relative to the root of the table."""
     inserted_rows: int | None
@@ -47,9 +47,9 @@ class CommitChanges:
 def list_changes(
     store: Store, clock: Clock, start: datetime | str, end: datetime | str | None = None
 ) -> list[CommitChanges]:
-    """The commits from one to another, both included, oldest first; each end is a time or a tid.
+    """The commits from one to another, inclusive, oldest first. Each end is a time or a tid.
 
-    Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError.
+    Raises HistoryLostError if vacuum has deleted what is needed, and InvalidInputError.
     """
     history = Follower(store, clock).history()
     known = recorded_rows(history.commits)
@@ -58,14 +58,14 @@ def list_changes(
 
 
 def start_at(start: datetime | str) -> Start:
-    """From a time, or from the commit with a tid. Raises InvalidInputError."""
+    """The start: a time, or the commit with a tid. Raises InvalidInputError."""
     if isinstance(start, str) and is_tid(start):
         return Start(begin="tid", tid=start)
     return Start(begin="time", time=parse_time(start, what="start"))
 
 
 def end_at(end: datetime | str | None) -> datetime | str | None:
-    """Up to a time, or to the commit with a tid; None is now. Raises InvalidInputError."""
+    """The end: a time, or the commit with a tid; None is now. Raises InvalidInputError."""
     return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
@@ -88,7 +88,7 @@ def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, int
 
 
 def _told(metrics: Mapping[str, int], what: str) -> int:
-    """Of a merge, or of another rewrite."""
+    """The counts of a merge or of another rewrite."""
     return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
 
 
@@ -114,9 +114,9 @@ class StreamLag:
 
 
 def find_lag(store: Store, clock: Clock, checkpoint: Store) -> StreamLag:
-    """How far the stream with this checkpoint, which Spark keeps, is behind the table.
+    """How far the stream with this checkpoint of Spark is behind the table.
 
-    Raises InvalidInputError where that is no checkpoint of a stream of this table, HistoryLostError.
+    Raises InvalidInputError if it is no checkpoint of a stream of this table, and HistoryLostError.
     """
     history = Follower(store, clock).history()
     query = _read_query(checkpoint)

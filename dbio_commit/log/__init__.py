@@ -1,1 +1,1 @@
-"""What the log of a table says: its listing, its settled state, and the snapshot that a reader gets."""
+"""Reads the log of a table: its listing, its settled state, and the snapshot that a reader gets."""

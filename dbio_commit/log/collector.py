@@ -1,4 +1,4 @@
-"""Python's collector of cycles, kept from looking through a log again and again while that is decoded."""
+"""Pauses Python's garbage collector while a log is decoded."""
 
 import gc
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dbio_commit.base.forks import ProcessLock
 
 _paused = 0
-"""By how many at once."""
+"""How many threads use the pause now."""
 _was_on = False
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Without the collector in this process, for who makes millions of objects and no cycle among them.
+    """Pauses the collector in this process, for code that makes millions of objects and no cycles.
 
-    It would go through all of them each time that their number has grown by a quarter, a quarter of the time of a
-    large snapshot. Threads may overlap: it goes on after the last of them.
+    Each time the number of objects has grown by a quarter, the collector would go through all of them, which takes a
+    quarter of the time of a large snapshot. Threads may overlap: collection goes on after the last of them.
     """
     global _paused, _was_on
     with _LOCK:
@@ -28,13 +28,13 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         with _LOCK:
-            _paused = max(_paused - 1, 0)  # 0 already in a child that was forked inside
+            _paused = max(_paused - 1, 0)  # already 0 in a child that was forked inside the pause
             if not _paused and _was_on:
                 gc.enable()
 
 
 def _go_on_in_child() -> None:
-    """A process that was forked meanwhile has none of the threads that would end the pause."""
+    """A process that was forked during the pause lacks the threads that would end it."""
     global _paused
     if _paused and _was_on:
         gc.enable()

@@ -22,6 +22,7 @@ with needs("reading rows"):
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
+from dbio_commit.log.found_columns import table_columns
 
 if TYPE_CHECKING:
     from dbio_commit.log.snapshot import Snapshot
@@ -34,7 +35,7 @@ Filter = Sequence[Term] | Sequence[Sequence[Term]]
 
 def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | None, filter: Filter | None) -> "pa.Table":
     """See `Snapshot.to_arrow`."""
-    known = table_columns(snapshot, store)
+    known = table_columns(store, snapshot)
     schema = kinds.arrow_schema(known, where=snapshot.url)
     wanted = list(schema.names) if columns is None else _known(columns, schema)
     if not wanted:
@@ -52,28 +53,6 @@ def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | Non
 
     batches = [batch for read_batches in store.in_parallel(read, files) for batch in read_batches]
     return pa.Table.from_batches(batches, schema=target).select(wanted)
-
-
-def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
-    """The table's columns, as Spark's JSON: the recorded columns, or those of the newest file and of the directories.
-
-    Raises InvalidInputError for an empty table without recorded columns.
-    """
-    if snapshot.schema is not None:
-        return snapshot.schema
-    if not snapshot.files:
-        raise InvalidInputError(f"{snapshot.url} holds no files and no recorded columns: write to it first")
-    newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
-    with store.open_read(newest.path) as stream:
-        parquet = open_parquet(stream, store.url_of(newest.path))
-        found = kinds.told_columns(parquet, where=store.url_of(newest.path))
-    lower = {column.lower() for column in snapshot.partition_columns}
-    inside = [field for field in found["fields"] if field["name"].lower() not in lower]
-    partition = [
-        kinds.field(column, kinds.narrowest(file.partition.get(column) for file in snapshot.files))
-        for column in snapshot.partition_columns
-    ]
-    return {"type": "struct", "fields": [*inside, *partition]}
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Lists the log and reads what is in it: descriptor, markers, checkpoints, turns; and what it lacks. Writes nothing."""
+"""Lists the log and reads its objects: descriptor, markers, checkpoints, turns. Finds missing ones. Writes nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,23 +21,13 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_ch
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import (
-    INSPECT,
-    MAX_BYTES,
-    App,
-    Begun,
-    CommitInfo,
-    CommitMarker,
-    Descriptor,
-    Purge,
-    Schemas,
-    Turn,
-    decode_begun,
-    decode_commit,
-    decode_descriptor,
-    decode_purge,
-    decode_turn,
-)
+from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.purge import Purge, decode_purge
+from dbio_commit.protocol.markers.schema import Schemas
+from dbio_commit.protocol.markers.start import App, Begun, decode_begun
+from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
@@ -46,20 +36,23 @@ from dbio_commit.store import Store
 _T = TypeVar("_T")
 
 _ATTEMPTS = 100
-"""How often a read starts again because others overtook it, before it gives up."""
+"""How often a read starts again, because others changed the log meanwhile, before it gives up."""
 
 _MOST_STRANGE = 20
-"""Checkpoints, and purge records, of other tables: each is of a process that slept while a table was made anew."""
+"""The most checkpoints, and purge records, of other tables. Each comes from a process that slept while the table was
+created again."""
 
 MAX_TOTAL_BYTES = 1024**3
-"""Of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far below."""
+"""The most bytes of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far
+below."""
 
 _PARTS = 4
-"""A part of them is so much less: what is read at once where all would be too many; more, a writer covers at once."""
+"""The bytes of markers that are read together if all would be too many. If there are more, a writer writes a checkpoint
+at once."""
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
-    """What `read` returns once it finds every marker that it had listed: vacuum may purge one in between."""
+    """The result of `read` once it finds every marker that it had listed. Vacuum may purge one in between."""
     for _ in range(_ATTEMPTS):
         with suppress(ObjectNotFoundError):
             return read()
@@ -67,19 +60,19 @@ def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
 
 
 def refuse_dropped(store: Store, log: Log) -> None:
-    """Raises TableNotFoundError where there is a tombstone: what is left of the table is no table."""
+    """Raises TableNotFoundError if there is a tombstone: the remains of a table are no table."""
     if log.dropped is not None:
         raise TableNotFoundError(
-            f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
-            "`dbio drop`, by whoever may delete there"
+            f"the table at {store.url} was dropped, and its remains are still to be deleted; finish that with "
+            "`dbio drop`, as somebody who may delete there"
         )
 
 
 def refuse_lost_descriptor(store: Store, log: Log) -> None:
-    """Raises CorruptMarkerError where there is no descriptor, and turns or a checkpoint say that there was a table.
+    """Raises CorruptMarkerError if the descriptor is missing, and turns or a checkpoint show that there was a table.
 
-    Adoptions put a checkpoint before the descriptor: one of these says nothing yet. Raises ObjectNotFoundError where
-    a creation or a drop has overtaken the listing.
+    An adoption writes a checkpoint before the descriptor, so that its checkpoint shows nothing yet. Raises
+    ObjectNotFoundError if a creation or a drop has overtaken the listing.
     """
     if log.descriptor is not None or log.dropped is not None:
         return
@@ -89,17 +82,17 @@ def refuse_lost_descriptor(store: Store, log: Log) -> None:
         if descriptor or dropped or not witness:
             raise ObjectNotFoundError(f"{store.url} was created or dropped while it was listed; look again")
         raise CorruptMarkerError(
-            f"{store.url_of(names.DESCRIPTOR)} is missing, and {what} says that there is a table: a copy may have left "
-            "it out, or somebody deleted it. Its markers and files say all else: bring back that one object, from "
+            f"{store.url_of(names.DESCRIPTOR)} is missing, and {what} shows that there is a table: a copy may have "
+            "left it out, or somebody deleted it. Its markers and files record all else: bring that object back, from "
             "where the table was copied or from a backup, before anything reads, writes or deletes here"
         )
 
 
 def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> Checkpoint:
-    """The newest checkpoint of the table with this id, which is remembered; of any table, where no id is given.
+    """The newest checkpoint of the table with this id, which is remembered; of any table if no id is given.
 
-    Raises ObjectNotFoundError where vacuum has purged it since, CheckpointLostError where it cannot be read, or where
-    all are gone that tell what was purged.
+    Raises ObjectNotFoundError if vacuum has purged it meanwhile, and CheckpointLostError if it cannot be read, or if
+    all checkpoints are missing that cover purged markers.
     """
     found = NO_CHECKPOINT
     for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
@@ -117,12 +110,12 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
 
 
 def is_of_table(told: str | None, table_id: str | None) -> bool:
-    """Whether an object that tells this id is of the table; earlier versions tell none."""
+    """Whether an object with this id belongs to the table. Earlier versions recorded none."""
     return told is None or table_id is None or told == table_id
 
 
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
-    """Raises CheckpointLostError where markers were purged that this checkpoint does not tell."""
+    """Raises CheckpointLostError if markers were purged that this checkpoint does not cover."""
     told = sorted((purged for purged in log.purges if purged > number), reverse=True)
     if len(told) > _MOST_STRANGE:
         raise CorruptMarkerError(
@@ -134,7 +127,7 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint: commit markers "
-                f"were purged that only they tell, as {entry.path} says, so that nobody can tell which files are live. "
+                f"were purged that only they cover, as {entry.path} records, so that the live files are not known. "
                 "Stop vacuum, and bring the newest of them back, from a version of the bucket or from a backup"
             )
 
@@ -147,13 +140,13 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
         return recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
     except CorruptMarkerError as error:
         raise CheckpointLostError(
-            f"{error.args[0]}. It says that commit markers were purged, and no checkpoint of its number is there: do "
-            "not remove it, but bring the checkpoint back, from a version of the bucket or from a backup"
+            f"{error.args[0]}. It records that commit markers were purged, and the checkpoint of its number is gone: "
+            "do not remove it, but bring the checkpoint back, from a version of the bucket or from a backup"
         ) from None
 
 
 def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
-    """One of the log's checkpoints, whichever table's it is. Raises as `read_checkpoint`."""
+    """One of the log's checkpoints, of whichever table. Raises as `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER - 1:
@@ -171,7 +164,7 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
 
 
 def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:
-    """For which application a transaction began, as its start marker tells; None for none, or another table's."""
+    """The application in a transaction's start marker; None if it has none, or is another table's."""
 
     def read() -> Begun | None:
         return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
@@ -181,14 +174,14 @@ def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | Non
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:
-    """The table's descriptor. Raises UnsupportedTableError where a later version wrote it."""
+    """The table's descriptor. Raises UnsupportedTableError if a later version wrote it."""
     if log.descriptor is None:
-        raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table")
+        raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} is missing; somebody deleted the table")
     return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
 
 
 def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
-    """Raises CommitConflictError where the listing shows no descriptor any more, or that of another table."""
+    """Raises CommitConflictError if the listing has no descriptor any more, or another table's."""
     found = log.descriptor
     if origin is None or (found is not None and found.modified == origin.dated):
         return
@@ -201,7 +194,7 @@ def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
 
 
 def read_marker(store: Store, entry: Entry) -> bytes:
-    """The body of a marker that was listed; none that could not be a marker's takes our memory."""
+    """The body of a marker that was listed. Objects too large for a marker are not read into memory."""
     if entry.size > MAX_BYTES:
         raise CorruptMarkerError(
             f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}"
@@ -210,9 +203,10 @@ def read_marker(store: Store, entry: Entry) -> bytes:
 
 
 def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
-    """What of the newest checkpoint, and of the commit markers that it does not cover, this process would have to read.
+    """The bytes that this process would have to read of the newest checkpoint and of commit markers that it does not
+    cover.
 
-    Where it has not read that checkpoint, all markers may be among them.
+    If it has not read that checkpoint, all markers may be among them.
     """
     newest = log.checkpoints.get(log.last_checkpoint)
     is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
@@ -222,23 +216,24 @@ def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
 
 
 class Markers(NamedTuple):
-    """Commit markers as they were read, by path."""
+    """Commit markers by path, sorted by what reading them gave."""
 
     valid: dict[str, CommitMarker]
     corrupt: dict[str, CorruptMarkerError]
     gone: dict[str, ObjectNotFoundError]
-    """What is there no more."""
+    """Markers that do not exist any more."""
     strange: dict[str, CommitMarker]
-    """Of a table that was here before: they decide nothing of this one."""
+    """Markers of a table that was here before: they decide nothing of this one."""
 
     def refuse_gone(self) -> Self:
-        """Raises ObjectNotFoundError where one is there no more: others have overtaken the listing."""
+        """Raises ObjectNotFoundError if a marker does not exist any more: others have changed the log since the
+        listing."""
         for error in self.gone.values():
             raise error
         return self
 
     def only_valid(self, *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
-        """Raises CorruptMarkerError unless told to ignore what is corrupt, and as `refuse_gone`."""
+        """Raises CorruptMarkerError, unless it shall ignore corrupt markers, and as `refuse_gone`."""
         for error in self.refuse_gone().corrupt.values():
             if not ignore_corrupt:
                 raise error
@@ -246,23 +241,23 @@ class Markers(NamedTuple):
 
 
 def are_too_many(markers: Iterable[Entry]) -> bool:
-    """Whether readers refuse to read so many at once."""
+    """Whether readers refuse to read these markers at once."""
     return _total_bytes(markers) > MAX_TOTAL_BYTES
 
 
 def are_many(markers: Iterable[Entry]) -> bool:
-    """Whether they soon will be too many."""
+    """Whether there will soon be too many markers."""
     return _total_bytes(markers) > MAX_TOTAL_BYTES // _PARTS
 
 
 def _total_bytes(markers: Iterable[Entry]) -> int:
-    return sum(min(entry.size, MAX_BYTES) for entry in markers)  # of one that is too large, no more is read
+    return sum(min(entry.size, MAX_BYTES) for entry in markers)  # a marker that is too large is not read
 
 
 def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
-    """Commit markers by tid, the oldest first, in parts that may be read at once.
+    """Commit markers by tid, oldest first, in parts that may be read at once.
 
-    Those of the same time are in one part, where they fit: what is in between orders them.
+    Markers of the same time are in one part if they fit, since the markers among them define their order.
     """
     most = MAX_TOTAL_BYTES // _PARTS
     listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
@@ -285,13 +280,13 @@ def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
 
 
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
-    """The commit markers, read in parallel; of a `table_id`, they are remembered, and another table's are strange."""
+    """Reads commit markers in parallel. With a `table_id` they are remembered, and another table's are `strange`."""
     entries = list(entries)
     if are_too_many(entries):
         mend = {
-            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and make a checkpoint that tells "
-            "what they do: run one of them, then try again",
-            Scope.DIRECTORY: "only in a table a checkpoint can tell what they do; read its directories one by one, or "
+            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and write a checkpoint that "
+            "covers them: run one of them, then try again",
+            Scope.DIRECTORY: "only in a table can a checkpoint cover them; read its directories one by one, or "
             "inspect the largest",
         }
         raise CorruptMarkerError(
@@ -328,7 +323,7 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
 
 
 def read_last_turn(store: Store, log: Log) -> int:
-    """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
+    """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(
             f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
@@ -337,8 +332,10 @@ def read_last_turn(store: Store, log: Log) -> int:
 
 
 def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
-    """The last turn, or another; None where vacuum has purged it since it was listed, or where a writer of another
-    table took it, which was here before: nobody holds it.
+    """The holder of the last turn, or of the given one.
+
+    None if vacuum has purged it since the listing, or if a writer of an earlier table at this place took it: then it
+    has no holder.
     """
     entry = log.turns[log.last_turn if number is None else number]
 
@@ -352,7 +349,8 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
 
 
 def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
-    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
+    """The files, with sizes from the store for those whose writers recorded none: another DBIO writer's in a dbio
+    table."""
     unknown = files.of_unknown_size()
     if not unknown:
         return files

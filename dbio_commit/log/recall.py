@@ -1,6 +1,6 @@
-"""What this process has read of the logs of tables: commit markers, turns and checkpoints never change.
+"""Remembers what this process has read of logs: commit markers, turns and checkpoints never change.
 
-So whatever reads a table again and again (a `Table`, a stream, the service) reads only what is new.
+Therefore a `Table`, a stream or the service reads only new objects when it reads a table again.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -16,21 +16,21 @@ from dbio_commit.store import Store
 _T = TypeVar("_T")
 
 LIMIT_BYTES = 128 * 1024**2
-"""Of memory; what has not been asked for longest goes first."""
+"""The most memory for all; the object that was not used for the longest time is forgotten first."""
 
 _AT_LEAST = 1024
-"""Of memory, of each key and what comes with it."""
+"""The memory for each key and its bookkeeping."""
 
 
 class Key(NamedTuple):
-    """One object of one table. A name alone does not tell it: somebody may delete a table, or restore it."""
+    """Identifies one object of one table. The name is not enough: a table may be deleted or restored."""
 
     service: str
     principal: str
-    """As whom it was read: another may have no right to read it."""
+    """The principal that read it: another may have no right to read it."""
     url: str
     table_id: str
-    """Its descriptor's; every table made anew has another."""
+    """The id in the descriptor; a table that is created again has another."""
     entry: Entry
 
 
@@ -52,7 +52,7 @@ class Memory:
         self._held: list[tuple[tuple[str, ...], dict[Hashable, _Recalled]]] = []
 
     def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
-        """What `read` returns, now or when it was called for this key. `bytes` says what that takes in memory."""
+        """The result of `read`, now or from an earlier call with this key. `bytes` gives its size in memory."""
         if (kept := self._find(key)) is not None:
             return cast(_T, kept.value)
         value = read()
@@ -60,7 +60,7 @@ class Memory:
         return value
 
     def find(self, key: Hashable) -> object:
-        """What is kept for the key; None where nothing is."""
+        """What is kept for the key; None if nothing is."""
         kept = self._find(key)
         return kept.value if kept is not None else None
 
@@ -81,7 +81,7 @@ class Memory:
 
     @contextmanager
     def holding(self, service: str, principal: str, url: str) -> Iterator[None]:
-        """Within, all that is read of the table is kept, whatever it takes: no more than a snapshot of it does."""
+        """Within this context, all that is read of the table is kept, whatever its size: no more than its snapshot."""
         held = (service, principal, url), dict[Hashable, _Recalled]()
         with self._lock:
             self._held.append(held)
@@ -93,13 +93,13 @@ class Memory:
 
 
 MEMORY = Memory()
-"""Of this process: every write opens a store of its own."""
+"""Shared by all stores of this process: every write opens a store of its own."""
 
 
 def recall(
     store: Store, table_id: str | None, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
 ) -> _T:
-    """What the object says, which `read` reads where it is not remembered; without a `table_id`, nothing is."""
+    """The contents of the object, remembered or by `read`. Without a `table_id`, nothing is remembered."""
     if table_id is None:
         return read()
     key = Key(store.identity, store.principal, store.url, table_id, entry)
@@ -107,10 +107,10 @@ def recall(
 
 
 def is_recalled(store: Store, table_id: str, entry: Entry) -> bool:
-    """Whether `recall` would return what the object says without reading it."""
+    """Whether `recall` would return the contents of the object without reading it."""
     return MEMORY.find(Key(store.identity, store.principal, store.url, table_id, entry)) is not None
 
 
 def holding(store: Store) -> AbstractContextManager[None]:
-    """Within, this process forgets nothing that is read of the table."""
+    """Within this context, this process forgets nothing that it reads of the table."""
     return MEMORY.holding(store.identity, store.principal, store.url)

@@ -1,4 +1,5 @@
-"""One state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md 8.1)."""
+"""Reads one consistent state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md
+8.1)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest, redated_until
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers import CommitInfo, Descriptor
+from dbio_commit.protocol.markers.commit import CommitInfo
+from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import resolve
@@ -21,56 +23,57 @@ from dbio_commit.protocol.state import Metadata, current_metadata, known_layouts
 from dbio_commit.store import Store
 
 _COARSE_S = 2.0
-"""What to wait on a disk that keeps whole seconds, or every other."""
+"""How long to wait on a disk whose times have whole seconds, or every second one."""
 
 _ATTEMPTS = 10
-"""How many newer checkpoints a read may find, each purged before it is read: half an hour is between any two."""
+"""How many newer checkpoints a read may find, each purged before it is read. Half an hour is between any two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the log says, as one state."""
+    """One consistent state of the log."""
 
     log: Log
-    """`committed` is what counts; `later` came too late to."""
+    """Only `committed` counts; `later` came too late."""
     descriptor: Descriptor
     checkpoint: Checkpoint
-    """The newest."""
+    """The newest checkpoint."""
     markers: Markers
-    """Of the transactions that the checkpoint does not cover."""
+    """The markers of transactions that the checkpoint does not cover."""
 
     @property
     def origin(self) -> Origin:
-        """Which table it is."""
+        """The table that it is."""
         return Origin(self.descriptor.id, self.log.descriptor.modified if self.log.descriptor else None)
 
     @property
     def strange(self) -> list[str]:
-        """Paths of commit markers, checkpoints and purge records of another table, as far as they were looked at."""
+        """Paths of commit markers, checkpoints and purge records of another table, as far as they were read."""
         above = (*self.log.checkpoints.items(), *self.log.purges.items())
         return sorted([*self.markers.strange, *(it.path for number, it in above if number > self.checkpoint.number)])
 
     @property
     def redated_until(self) -> datetime | None:
-        """A copy has given commits new times until then, so that they tell no order."""
+        """The time until which a copy has given commits new times, so that their order is not known; None if no copy
+        has."""
         return latest(self.checkpoint.redated_until, redated_until(self._told, self.origin.dated))
 
     def metadata(self, decided: Iterable[Decided]) -> Metadata:
-        """What the table is like now, by all that is decided."""
+        """The columns and settings of the table, by all decided transactions."""
         return current_metadata((commit.marker for commit in decided), before=self.checkpoint.metadata)
 
     def layout(self, metadata: Metadata) -> Layout:
-        """The partition columns of the table when it was like this."""
+        """The partition columns of the table with these columns and settings."""
         return layout_of(metadata.settings, self.descriptor.partition_columns)
 
     def layouts(self, decided: Iterable[Decided]) -> frozenset[Layout]:
-        """Those of now, and of before as far as these and the checkpoint tell."""
+        """The current layout, and earlier ones as far as the markers and the checkpoint record them."""
         markers = (commit.marker for commit in decided)
         return known_layouts(markers, self.descriptor.partition_columns, before=self.checkpoint.metadata)
 
     @property
     def decided(self) -> list[Decided]:
-        """All that is decided, as far as it can be read. Of commits that a copy has redated, all have one time."""
+        """All decided transactions, as far as they can be read. Those that a copy has redated get the same time."""
         told = self._told
         until = redated_until(told, self.origin.dated)
         if until is not None:
@@ -79,7 +82,7 @@ class Settled:
 
     @property
     def _told(self) -> list[Decided]:
-        """What the markers tell, with their times on the store."""
+        """The transactions of the markers, with the markers' times on the store."""
         new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
         return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
 
@@ -87,14 +90,14 @@ class Settled:
 def read_settled(
     store: Store, clock: Clock, first: Log, *, in_part: bool = False, passing_over: Collection[int] = ()
 ) -> Settled:
-    """The state as of the listing `first`, or later. Lists commit markers at most twice more, checkpoints once.
+    """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
 
-    `in_part`: one of before that, for a checkpoint alone: of what no checkpoint covers yet, only the oldest markers
-    count that may be read at once. `passing_over` are the numbers of checkpoints that do not count, since they cannot
-    be read.
+    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has the oldest
+    that may be read at once. `passing_over` has the numbers of checkpoints that do not count, since they cannot be
+    read.
 
-    The checkpoints are listed last: a marker that a listing missed, since vacuum had purged it, is covered by one from
-    before that. Only where one, or a marker, is gone when it is read, they are listed again.
+    The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
+    the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
     """
     descriptor = read_descriptor(store, first)
     log = _list_commits(store, clock, first)
@@ -105,7 +108,7 @@ def read_settled(
             checkpoint = read_checkpoint(store, log, table_id=descriptor.id)
         except ObjectNotFoundError:
             continue
-        # What was gone before the checkpoints were listed, and is not covered, was withdrawn: it decided nothing.
+        # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
         log = replace(log, committed=counts)
         log = _oldest(log, checkpoint) if in_part else _with_earlier_turns(store, log, checkpoint, descriptor)
@@ -127,10 +130,10 @@ def _oldest(log: Log, checkpoint: Checkpoint) -> Log:
 
 
 def _list_commits(store: Store, clock: Clock, first: Log) -> Log:
-    """The commit markers that count, and those that came too late to."""
+    """The commit markers that count, and those that came too late."""
     second = parse_log(store.list_log(Kind.COMMITTED)).committed
     if second.keys() <= first.committed.keys():
-        return first  # so it stood between the two
+        return first  # then its time is between the two
     base = {**second, **first.committed}
     is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in base.values())
     clock.sleep(max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s)
@@ -147,7 +150,7 @@ def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> 
 
 
 def _with_earlier_turns(store: Store, log: Log, checkpoint: Checkpoint, descriptor: Descriptor) -> Log:
-    """With all turns that those which count came after, whatever the store's clock said: bodies tell."""
+    """With all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
     if not log.later:
         return log
 

@@ -1,4 +1,4 @@
-"""Live files that are otherwise than the table says, by their footers."""
+"""Finds live files that differ from the table's columns, by their footers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,15 +14,15 @@ Progress = Callable[[str, int, int | None], None]
 """Is called with the phase, how many are done, and of how many (None if that is not known)."""
 
 _AT_ONCE = 1000
-"""Files that are looked at between two reports of progress."""
+"""How many files are read between two reports of progress."""
 
 
 def silent(phase: str, done: int, total: int | None) -> None:
-    """For who waits for nothing."""
+    """No report of progress."""
 
 
 def look_at_all(store: Store, paths: Sequence[str], progress: Progress = silent) -> Iterable[tuple[str, Footer | None]]:
-    """What the footer of each file tells, by a request for each; None for one that is not there. Raises StoreError."""
+    """The footer of each file, by one request each; None for a file that does not exist. Raises StoreError."""
     look = partial(look_at, store, statistics=False)
     for start in range(0, len(paths), _AT_ONCE):
         progress("files looked at", start, len(paths))
@@ -32,9 +32,10 @@ def look_at_all(store: Store, paths: Sequence[str], progress: Progress = silent)
 
 
 def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Of the snapshot's files those that spell a column otherwise: by path, which. Readers of Delta take it for null.
+    """The files of the snapshot that spell a column otherwise: by path, which column. Readers of Delta take it for
+    null.
 
-    Looks at files only that no writer of ours made to fit. Raises StoreError.
+    Reads only files that no dbio writer made to fit. Raises StoreError.
     """
     looked = _look_at_doubtful(store, snapshot, columns)
     told = ((path, _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked)
@@ -42,7 +43,7 @@ def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any])
 
 
 def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
-    """As `find_respelled`, and those of types that some engine cannot read: a compaction writes all of these anew."""
+    """As `find_respelled`, with files of types that some engine cannot read. A compaction rewrites all of these."""
     looked = _look_at_doubtful(store, snapshot, columns)
     told = (
         (path, footer.problem or _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked
@@ -51,7 +52,7 @@ def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) ->
 
 
 def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
-    """Without what is no Parquet: nobody can write it anew."""
+    """Without files that are not Parquet: these cannot be rewritten."""
     names = [field["name"] for field in columns["fields"]]
     doubtful = [file.path for file in doubtful_files(snapshot.decided, snapshot.files, names)]
     for path, footer in look_at_all(store, doubtful):
@@ -60,7 +61,7 @@ def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, An
 
 
 def _respelled(footer: Footer, columns: Mapping[str, Any], partition_columns: Sequence[str]) -> str | None:
-    """But for partition columns, which all readers take from the directory."""
+    """Ignores partition columns, which all readers take from the directory."""
     inside = footer.columns and without(footer.columns, partition_columns)
     return respelled(inside, without(columns, partition_columns)) if inside else None
 
@@ -72,9 +73,10 @@ def find_wrong(
     partition_columns: Sequence[str],
     progress: Progress = silent,
 ) -> dict[str, str]:
-    """What some reader cannot read, or reads as something else, or nobody sees; by path, in words. Raises StoreError.
+    """Files that some reader cannot read, or reads as something else, or that have a column nobody sees: by path, the
+    reason.
 
-    `columns` are the table's, where they are known.
+    `columns` are the table's, if they are known. Raises StoreError.
     """
     looked = look_at_all(store, paths, progress)
     told = ((path, _wrong(footer, columns, partition_columns)) for path, footer in looked if footer is not None)

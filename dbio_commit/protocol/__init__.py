@@ -1,1 +1,2 @@
-"""What lies on the store, and what it adds up to: names, bodies, states. Pure; the rules are in docs/PROTOCOL.md."""
+"""The objects on the store and the state that they add up to: names, bodies, states. Pure; the rules are in
+docs/PROTOCOL.md."""

@@ -1,6 +1,8 @@
-"""Which applications have committed to a table, up to which version, and what no writer can have written. Pure.
+"""Which applications have committed to a table, up to which version? And which versions can no writer have written?
+Pure.
 
-A version that nobody wrote makes an application's own writes skip in silence (I8), so `dbio check` looks for it.
+A version that no writer committed makes the application's own writes skip without an error (I8). `dbio check` looks for
+such versions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,16 +11,16 @@ from datetime import datetime
 
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided, in_order
-from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import Versions
 
 UNREACHABLE = 1 << 62
-"""Nobody counts so far: nanoseconds since 1970 come here in the year 2116."""
+"""No application counts so far: nanoseconds since 1970 reach it in the year 2116."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """An application id of the table, and the highest version of it that is committed."""
+    """An application id of the table, with its highest committed version."""
 
     id: str
     """The application id."""
@@ -35,7 +37,8 @@ class Application:
 def list_applications(
     commits: Iterable[Decided], *, remembered: Mapping[str, Versions], now: datetime
 ) -> list[Application]:
-    """By id. `commits` are those of the log and of the checkpoint, `remembered` the versions that the latter tells."""
+    """The applications by id. `commits` are those of the log and of the checkpoint, `remembered` the versions in the
+    checkpoint."""
     by_id: dict[str, list[tuple[App, Decided]]] = {}
     for commit in in_order(commits):
         info = commit.marker.dbio_commit
@@ -52,7 +55,7 @@ def _application(id: str, told: list[tuple[App, Decided]], known: Versions | Non
     if known is not None and known.highest > version:
         odd = _unsupported(known.highest, told, now)
         return Application(id=id, version=known.highest, tid=None, committed=None, odd=odd)
-    assert last is not None, "known to the checkpoint or told by a commit"
+    assert last is not None, "recorded by the checkpoint or by a commit"
     odd = _unreachable(version) or _without_turn(told) or _disordered(told)
     return Application(id=id, version=version, tid=last.tid, committed=last.modified, odd=odd)
 
@@ -64,7 +67,7 @@ def _unreachable(version: int) -> str:
 
 
 def _unsupported(known: int, told: list[tuple[App, Decided]], now: datetime) -> str:
-    """A commit that a checkpoint has forgotten is old; one that counted up since cannot have a lower version."""
+    """A commit that a checkpoint has forgotten is old; a later commit that counted up cannot have a lower version."""
     later = [app.version for app, commit in told if commit.modified > now - HISTORY and not app.any_order]
     if later:
         return f"the checkpoint says {known}, but no commit does, and {max(later)} was committed since"

@@ -1,7 +1,8 @@
-"""Checkpoints: all that a table has decided so far, in one object, so that readers need not read a marker for each.
+"""Checkpoints: all decided transactions of a table in one object, so that readers need not read a marker for each.
+Pure.
 
-Their body, encoded and decoded, and what may be left out of it. Pure. Who reads them is `snapshot`, who writes them
-`upkeep.checkpoints`. Format and rules: PROTOCOL.md 7.4 and 9.7.
+This module encodes and decodes their bodies, and decides what may be left out. `log/snapshot` reads them, and
+`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4 and 9.7.
 """
 
 import zlib
@@ -19,73 +20,69 @@ from msgspec.structs import force_setattr, replace
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
-from dbio_commit.protocol.markers import (
+from dbio_commit.protocol.markers.bodies import (
     MAX_BYTES,
-    NO_SCHEMA,
     VERSION,
     Body,
-    CommitMarker,
     Count,
     TableId,
-    check_marker,
-    check_schema,
-    check_statistics,
     decode_body,
-    decode_schema,
     encode,
     in_utc,
-    pack_schema,
-    select_files,
-    without_statistics,
     written,
 )
+from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
+from dbio_commit.protocol.markers.files import without_statistics
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.protocol.versions import Versions, only_highest
 
 HISTORY = timedelta(days=30)
-"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
+"""How long a checkpoint remembers a transaction that has no files left. A writer that comes late must find its
+decision."""
 
 MAX_UNPACKED_BYTES = 1024**3
-"""No writer packs more into one checkpoint, nor more than `max_unpacked` says."""
+"""No writer packs more bytes into one checkpoint than this, or than `max_unpacked` allows."""
 
 BRING_BACK = (
-    "do not remove it: nothing else says which of the files that it covers are live. Stop vacuum, and bring the object "
+    "do not remove it: no other object records which of its files are live. Stop vacuum, and bring the object "
     "back as it was, from a version of the bucket or from a backup; `dbio check` says whether it can be made anew"
 )
 """What to do about a checkpoint that cannot be read."""
 
 _RATIO = 100
-"""Names of files pack 10 to 25 times, statistics that are mostly null up to 80."""
+"""Names of files are packed 10 to 25 times smaller, statistics that are mostly null up to 80 times."""
 
 
 def max_unpacked(packed_bytes: int) -> int:
-    """To what a checkpoint of this size may unpack: what is small must not take much memory."""
+    """The most bytes that a checkpoint of this size may unpack to: a small object must not take much memory."""
     return min(MAX_UNPACKED_BYTES, 1024**2 + _RATIO * packed_bytes)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a table had decided when it was written. Each covers all that the ones before it cover."""
+    """All transactions that were decided when it was written. Each checkpoint covers all that earlier ones cover."""
 
     number: int
-    """From 1; 0 where there is none."""
+    """The number, from 1 on; 0 for no checkpoint."""
     commits: tuple[Decided, ...] = field(default=(), repr=False)
-    """Oldest first, aborts included. Of a commit long ago only the files that are still there are named."""
+    """The transactions, oldest first, with aborted ones. Old commits name only files that still exist."""
     apps: Mapping[str, Versions] = field(default_factory=dict)
     """The versions that each application has committed."""
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
-    """States before this time lack files that were removed and vacuumed; None where nothing was."""
+    """States before this time lack files that were removed and vacuumed; None if there are none."""
     redated_until: datetime | None = None
-    """A copy of the table had given commits new times until then: nobody can tell their order. None: none had."""
+    """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
+    there was no copy."""
     table_id: str | None = None
-    """The descriptor's of the table that it tells; None where an earlier version wrote it."""
+    """The id in the table's descriptor; None if an earlier version wrote the checkpoint."""
 
     @cached_property
     def covered(self) -> frozenset[str]:
-        """The tids of the transactions that it tells: their own markers say nothing new."""
+        """The tids of the transactions that it covers. Their own markers add nothing."""
         return frozenset(commit.tid for commit in self.commits)
 
 
@@ -93,7 +90,7 @@ NO_CHECKPOINT: Final = Checkpoint(0)
 
 
 def is_of_adoption(checkpoint: Checkpoint) -> bool:
-    """Whether an adoption wrote it: one line says what lay in the directory, and the others nothing."""
+    """Whether an adoption wrote it. Then one line has the files of the directory, and the other lines have none."""
     told = [commit.marker for commit in checkpoint.commits if commit.marker.dbio_commit or commit.marker.data_files]
     return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
 
@@ -106,11 +103,11 @@ def condense(
     keep_since: datetime,
     known_since: datetime | None,
 ) -> tuple[list[Decided], datetime | None]:
-    """The commits without the removed files that are gone, and the time since when states can be told completely.
+    """The commits without removed files that vacuum has deleted, and the time since when states are complete.
 
-    A transaction that was decided before `keep_since` is forgotten once none of its files is left. Not while its tid
-    is `noted` in the log: its marker would count anew, and bring back what others have removed. Nor at `known_since`
-    itself: it tells that states within that moment are incomplete.
+    A transaction that was decided before `keep_since` is forgotten once it has no files left. There are two exceptions.
+    If its tid is `noted` in the log, its marker would count again, and bring back files that others have removed. If it
+    was decided at `known_since` itself, it shows that states within that moment are incomplete.
     """
     lossy = [commit.modified for commit in commits if any(path in gone for path in commit.marker.removed)]
     known_since = max([*lossy, *([known_since] if known_since else [])], default=None)
@@ -122,7 +119,7 @@ def condense(
         if is_old and not left_added and not left_removed and not commit.marker.removed_tids:
             continue
         if (len(left_added), len(left_removed)) != (len(added), len(removed)):
-            own = set(commit.marker.change_files)  # they count as removed: who reads what was added needs none of them
+            own = set(commit.marker.change_files)  # they count as removed: readers of added files do not need them
             lost_data = sum(path in gone and path not in own for path in added)
             lost = Forgotten(lost_data, len(removed) - len(left_removed))
             commit = commit._replace(
@@ -148,13 +145,13 @@ class _Header(Body, frozen=True, kw_only=True):
     table_id: TableId | None = None
     created: datetime
     commits: Count
-    """How many lines follow, one for each."""
+    """How many lines follow, one for each commit."""
     apps: dict[str, Count]
-    """The highest version of each, for earlier versions of this software."""
+    """The highest version of each application, for earlier versions of this software."""
     app_versions: dict[str, Versions] | None = None
-    """All of them, of those of which more than the highest is known."""
+    """All versions of the applications of which more than the highest is known."""
     schemas: list[Raw]
-    """Each once; commits refer to them by index."""
+    """Each schema once; commits refer to them by index."""
     table_schema: Count | None = None
     schema_turn: Count
     settings: dict[str, str] | None = None
@@ -169,7 +166,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
     @property
     def versions(self) -> dict[str, Versions]:
-        """Of all applications."""
+        """The committed versions of all applications."""
         return {id: only_highest(highest) for id, highest in self.apps.items()} | (self.app_versions or {})
 
 
@@ -178,7 +175,7 @@ class _Line(Body, frozen=True, kw_only=True):
 
     tid: str
     modified: datetime
-    """Of its marker, by the store's clock."""
+    """The time of its marker, by the store's clock."""
     table_schema: Count | None = None
     forgotten_added: Count = written(0)
     forgotten_removed: Count = written(0)
@@ -189,9 +186,9 @@ class _Line(Body, frozen=True, kw_only=True):
 
 
 def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The body; without statistics where it would not fit with them.
+    """The body; without statistics if it would not fit with them.
 
-    Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
+    Raises InvalidInputError if it does not fit without them either, or if no reader could read it back.
     """
     try:
         body, unpacked = _encode(checkpoint, created, statistics=True)
@@ -211,7 +208,7 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
 
 
 def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> tuple[bytes, int]:
-    """The body, and to how many bytes it unpacks. At no time are all of these in memory."""
+    """The body, and how many bytes it unpacks to. The unpacked bytes are never in memory all at once."""
     schemas: dict[bytes, int] = {}
 
     def index(schema: Raw) -> int | None:
@@ -236,7 +233,9 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
     )
     packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
     for body in chain([header], (_line(commit, index, statistics=statistics) for commit in checkpoint.commits)):
-        line = encode(body).replace(b"\n", b" ") + b"\n"  # what is passed on as text may have some between its tokens
+        line = (
+            encode(body).replace(b"\n", b" ") + b"\n"
+        )  # JSON that is passed on as text may have line breaks between its tokens
         size += len(line)
         packed.append(packer.compress(line))
     return b"".join([*packed, packer.flush()]), size
@@ -267,7 +266,7 @@ def _has_readable_statistics(marker: CommitMarker) -> bool:
 
 
 def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
-    """The checkpoint in the body; `where` is its URL. Every path in it stays inside the table.
+    """The checkpoint in the body. `where` is its URL. Every path in it stays inside the table.
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
@@ -285,7 +284,8 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
 
 
 def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[Decided]]:
-    """The header, and the commits one after the other; whether all is well shows at their end."""
+    """The header, and the commits one after the other. Only at the end of the commits is it known that the body is
+    valid."""
     lines = _unpack(body, where=where)
     header = decode_body(_Header, next(lines, b""), where=where)
     if header.number != number:
@@ -299,7 +299,7 @@ def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> I
     tids: set[str] = set()
     for line in lines:
         commit = _decode_line(line, header.schemas, where=where)._replace(place=len(tids))
-        if commit.tid in tids:  # at once: a small body unpacks to many millions of equal lines
+        if commit.tid in tids:  # at once, since a small body may unpack to many millions of equal lines
             raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {BRING_BACK}")
         tids.add(commit.tid)
         yield commit
@@ -314,7 +314,9 @@ def _decode_line(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
     check_marker(it.marker, where=where, scope=Scope.TABLE)
     schema = _schema(schemas, it.table_schema, where=where)
     if it.marker.dbio_commit is not None:
-        force_setattr(it.marker.dbio_commit, "schema", schema)  # one for all: tens of thousands of commits share few
+        force_setattr(
+            it.marker.dbio_commit, "schema", schema
+        )  # one object for equal schemas: tens of thousands of commits share a few
     return Decided(it.modified, it.tid, it.marker, Forgotten(it.forgotten_added, it.forgotten_removed))
 
 
@@ -327,7 +329,7 @@ def _schema(schemas: Sequence[Raw], index: int | None, *, where: str) -> Raw:
 
 
 def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
-    """The lines, one after the other, so that no body can make us take unbounded memory."""
+    """The lines, one after the other, so that no body takes unbounded memory."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
     limit, size, rest = max_unpacked(len(body)), 0, b""
     for piece in _unpack_pieces(unpacker, body, where=where):
@@ -341,7 +343,7 @@ def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
 
 
 def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
-    """The body is fed in pieces, too: what was not unpacked yet is copied each time."""
+    """The body is fed in pieces, too: the decompressor copies what it has not unpacked yet at each call."""
     for start in range(0, len(body) or 1, _PIECE_BYTES):
         packed = body[start : start + _PIECE_BYTES]
         while not unpacker.eof:
@@ -352,7 +354,7 @@ def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]
             yield piece
             packed = unpacker.unconsumed_tail
             if not packed and len(piece) < _PIECE_BYTES:
-                break  # and nothing is left inside
+                break  # and the decompressor has no output left
         if unpacker.eof and start + _PIECE_BYTES < len(body):
             raise CorruptMarkerError(f"{where} goes on after its end; {BRING_BACK}")
     if not unpacker.eof:

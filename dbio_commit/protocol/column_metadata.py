@@ -1,21 +1,21 @@
-"""What a recorded column may say besides its name and its type: a comment, and nothing else. Pure.
+"""Which metadata a recorded column may have besides its name and its type: only a comment. Pure.
 
-Schemas come from outside. Engines take other metadata for more than words: Spark evaluates `EXISTS_DEFAULT` as SQL
-where a file lacks the column, and pads a text by `__CHAR_VARCHAR_TYPE_STRING`; in a Delta log, `delta.` keys say how
-files are to be read.
+Schemas come from outside, and engines act on other metadata. Spark evaluates `EXISTS_DEFAULT` as SQL if a file lacks
+the column, and pads texts because of `__CHAR_VARCHAR_TYPE_STRING`. In a Delta log, keys with `delta.` change how files
+are read.
 """
 
 from typing import Any
 
 
 def known(metadata: Any) -> dict[str, str]:
-    """Of a column's metadata, or of a field's, the comment."""
+    """The comment in the metadata of a column or field; all else is dropped."""
     comment = metadata.get("comment") if isinstance(metadata, dict) else None
     return {"comment": comment} if isinstance(comment, str) else {}
 
 
 def keep_known(schema: Any) -> Any:
-    """The schema in Spark's JSON, which loses all other metadata of its columns and fields."""
+    """The schema in Spark's JSON, without all other metadata of its columns and fields."""
     waiting = [schema]
     while waiting:  # no recursion: a schema may be deeper than what is left of Python's stack
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""Decided transactions: what they say, in which order they came, and which had come by some time."""
+"""Decided transactions: their contents, their order, and which ones an earlier state has."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import Settings
 
 
 class Forgotten(NamedTuple):
-    """How many paths a checkpoint left out of a commit, because their files were removed and are gone."""
+    """How many paths a checkpoint left out of a commit, because vacuum has deleted these files."""
 
     added: int = 0
     removed: int = 0
@@ -31,7 +32,7 @@ class Decided(NamedTuple):
     marker: CommitMarker
     forgotten: Forgotten = Forgotten()
     place: int | None = None
-    """In a checkpoint, whose order says what forgotten paths do not say any more."""
+    """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
 
 
 @internal("forgotten", "marker")
@@ -139,26 +140,26 @@ def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
 
 
 def recorded_rows(commits: Iterable[Decided]) -> dict[str, int | None]:
-    """How many rows each file that they added has, by its path, as far as their writers say."""
+    """How many rows each added file of these commits has, by its path; None if its writer did not record it."""
     told = ((it.marker.added, it.marker.dbio_commit.files) for it in commits if it.marker.dbio_commit)
     return {path: rows for added, files in told if files for path, rows in zip(added, files.rows, strict=True)}
 
 
 def count_rows(paths: Iterable[str], known: Mapping[str, int | None]) -> int | None:
-    """How many rows these files have; None where a writer did not say."""
+    """How many rows these files have together; None if a writer did not record it."""
     counts = [known.get(path) for path in paths]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 AsOf = datetime | str | None
-"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
+"""A state of the table: a time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
-    """When the last of these markers came that a copy has given a new time; None where no copy has.
+    """The time of the last of these markers that got a new time from a copy; None if no copy has changed times.
 
-    Each writer records the time of the descriptor that it saw. `dated` is the one of now; None: nobody knows. If some
-    are redated, so are those whose writers recorded none.
+    Each writer records the time of the descriptor that it saw. `dated` is the descriptor's time now, or None if it is
+    not known. If some markers got new times, those whose writers recorded no time did, too.
     """
     commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
     others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
@@ -168,7 +169,7 @@ def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime |
 
 
 def latest(*times: datetime | None) -> datetime | None:
-    """Of those that are known."""
+    """The times of the commits that are known."""
     return max((time for time in times if time), default=None)
 
 
@@ -179,17 +180,17 @@ def committed_by(
     known_since: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> list[Decided]:
-    """The commits that were there by then, oldest first.
+    """The commits of the table as of then, oldest first.
 
-    States before `known_since` cannot be told any more; nor can those before `redated_until`, since a copy has given
-    commits new times until then. Raises InvalidInputError for these, and where `as_of` is neither a time with a zone
-    nor the tid of a commit.
+    States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
+    commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
+    the tid of a commit.
     """
     ordered = in_order(commits)
     if as_of is None:
         return ordered
     tids = [commit.tid for commit in ordered]
-    times = list(accumulate((commit.modified for commit in ordered), max))  # what `in_order` went by
+    times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
     if isinstance(as_of, str) and as_of in tids:
         count = tids.index(as_of) + 1
         time = times[count - 1]
@@ -198,24 +199,24 @@ def committed_by(
         count = bisect_right(times, time)
     if redated_until and (time < redated_until or bisect_right(times, redated_until) > count):
         raise InvalidInputError(
-            f"the table as of {as_of} cannot be told: it was copied, and its objects got new times until "
+            f"the table as of {as_of} is not known: it was copied, and its objects got new times until "
             f"{redated_until.isoformat()}, which do not say in which order the commits before came; ask for a time "
             "from then on, or ask the original, and copy tables with `dbio copy`, which keeps their history"
         )
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
         raise InvalidInputError(
-            f"the table as of {as_of} cannot be told: files that were live then were removed, and vacuumed since; ask "
+            f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
             f"for a time from {since}"
         )
     return ordered[:count]
 
 
 def parse_time(text: datetime | str, *, what: str) -> datetime:
-    """A time, by `what` users call it. Raises InvalidInputError for what is none, or has no zone."""
+    """A time that users call `what`. Raises InvalidInputError for a text that is none, or a time without a zone."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else text
-        if not isinstance(time, datetime):  # nor is a date one moment
+        if not isinstance(time, datetime):  # a date is not one moment
             raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
@@ -228,10 +229,10 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
 
 
 def in_order(commits: Iterable[Decided]) -> list[Decided]:
-    """Oldest first: by the time of their markers, but after the turn before, and after what they rest on.
+    """Oldest first: by the time of their markers, but after the turn before, and after the commits that they depend on.
 
-    A store's clock may step back, and some give whole seconds: so a commit counts as no older than the turn before its
-    own, and than who added what it removes. Where that says nothing, by tid.
+    A store's clock may step back, and some stores give whole seconds. Therefore a commit counts as no older than the
+    turn before its own, and than the commits that added what it removes. Commits of the same time are ordered by tid.
     """
     listed = sorted(commits, key=itemgetter(0, 1))
     edges = _dependencies(listed)
@@ -250,7 +251,7 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
 
 
 def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
-    """Pairs of indices: the first came before the second, whatever the times of their markers say."""
+    """Pairs of indices: the first came before the second, whatever the times of their markers are."""
     turns = sorted(
         (info.turn, i) for i, commit in enumerate(commits) if (info := commit.marker.dbio_commit) and info.turn
     )
@@ -266,14 +267,14 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
 
 
 def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[int]:
-    """Commits of the same time, each behind those that it comes `after`; else in the order given."""
+    """Commits of the same time, each after those in `after`; otherwise in the order given."""
     if len(same) == 1:
         return same
     rank = {i: place for place, i in enumerate(same)}
     sorter = TopologicalSorter[int]({rank[i]: [rank[other] for other in after.get(i, ())] for i in same})
     try:
         sorter.prepare()
-    except CycleError:  # not what writers wrote
+    except CycleError:  # a cycle, which no writer makes
         return same
     order: list[int] = []
     ready = list(sorter.get_ready())

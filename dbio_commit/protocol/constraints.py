@@ -1,7 +1,7 @@
-"""What the rows of a table must be like, as its settings say it: constraints, generated columns, defaults. Pure.
+"""What the rows of a table must be like by its settings: constraints, generated columns, defaults. Pure.
 
-Their SQL is the part of Spark's that `expressions` lets through. Who checks rows is in `spark/constraints`, and in
-`data/proof` where Spark does not help.
+Their SQL is the part of Spark's that `expressions` allows. Rows are checked in `spark/write/constraints`, and without
+Spark in `data/proof`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,32 +16,32 @@ from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, NOT_NULL, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """One that a row can violate."""
+    """A constraint that a row can violate."""
 
     setting: str
-    """By which it is known to users."""
+    """The name of the setting."""
     column: str | None = None
-    """Of one column: which may not be null, or is what `sql` says where there is some."""
+    """The column, which must not be null, or which must equal `sql` if that is set."""
     sql: str | None = None
-    """A condition, where there is no column."""
+    """The expression of a generated column; a condition if there is no column."""
 
     @property
     def says(self) -> str:
-        """For messages."""
+        """The constraint as text, for messages."""
         return f"{self.setting} ({self.sql:.300})" if self.sql else self.setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Those of a table. Names of columns are as they were set; case makes no difference."""
+    """The constraints of a table. Names of columns are as they were set; case makes no difference."""
 
     not_null: tuple[str, ...] = ()
     checks: Mapping[str, str] = field(default_factory=dict)
-    """By name: a condition in Spark's SQL that must hold for each row; one that is null does not."""
+    """By name: a condition in Spark's SQL that must be true for each row. Null is not true."""
     generated: Mapping[str, str] = field(default_factory=dict)
-    """By column: an expression in Spark's SQL of other columns, which its values are."""
+    """By column: an expression in Spark's SQL of other columns, which gives its values."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """By column that is not generated: an expression in Spark's SQL, for rows that come without the column."""
+    """By column that is not generated: an expression in Spark's SQL, for rows that lack the column."""
 
     @classmethod
     def of(cls, settings: Settings | None) -> Self:
@@ -63,7 +63,7 @@ class Constraints:
 
     @property
     def each(self) -> tuple[Constraint, ...]:
-        """What a row can violate, in the order in which violations are told."""
+        """What a row can violate, in the order in which violations are reported."""
         return (
             *(Constraint(setting=f"{NOT_NULL}.{it}", column=it) for it in self.not_null),
             *(Constraint(setting=f"{GENERATED}.{it}", column=it, sql=sql) for it, sql in self.generated.items()),
@@ -72,26 +72,26 @@ class Constraints:
 
     @property
     def filled(self) -> frozenset[str]:
-        """The columns, in lower case, that rows may come without."""
+        """The columns, in lower case, that new rows may lack."""
         return frozenset(column.lower() for column in (*self.defaults, *self.generated))
 
     def refuse_unsafe(self, *, where: str) -> None:
-        """Raises InvalidInputError for an expression that no writer evaluates, whoever has set it."""
+        """Raises InvalidInputError for an expression that no writer evaluates."""
         for setting, (sql, problem) in self.unsafe().items():
             raise InvalidInputError(
                 f"the setting {setting}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was written: find "
-                "out who set it (`dbio log` tells the commits), and change or remove it with "
+                "out who set it (`dbio log` lists the commits), and change or remove it with "
                 f"`{command('dbio', 'set', where, f'{setting}=')}`"
             )
 
     def unsafe(self) -> dict[str, tuple[str, str]]:
-        """The settings that no writer evaluates: their SQL, and what is wrong with it."""
+        """The settings that no writer evaluates, each with its SQL and what is wrong with it."""
         kinds = ((CHECK, self.checks), (GENERATED, self.generated), (DEFAULT, self.defaults))
         each = ((f"{kind}.{name}", sql) for kind, given in kinds for name, sql in given.items())
         return {setting: (sql, problem) for setting, sql in each if (problem := problem_of(sql))}
 
     def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
-        """Raises InvalidInputError where a column that the settings name is none of these, the table's new ones."""
+        """Raises InvalidInputError if a column that the settings name is not among the table's new columns."""
         known = {column.lower() for column in columns}
         for kind, named in ((NOT_NULL, self.not_null), (GENERATED, self.generated), (DEFAULT, self.defaults)):
             if lost := [column for column in named if column.lower() not in known]:
@@ -103,6 +103,6 @@ class Constraints:
 
 
 def violated(constraint: Constraint, rows: int, example: str, *, where: str) -> str:
-    """What is wrong, for an InvalidInputError."""
+    """The lines of an InvalidInputError."""
     count = "1 row violates" if rows == 1 else f"{rows} rows violate"
     return f"{count} {constraint.says} of {where}, such as {example}"

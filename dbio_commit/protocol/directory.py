@@ -1,4 +1,4 @@
-"""The directory scope: what the files and markers of each directory add up to, as DBIO has it."""
+"""The directory scope: which files a reader sees, by the files and markers of each directory, as in DBIO."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +11,12 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.state import DataFile
 
 UNSETTLED = timedelta(days=1, minutes=5)
-"""A directory of the directory scope that changed within this time is listed again where a listing looks torn.
-
-Minutes for the listing, and a day for a reader whose clock is ahead.
+"""A directory that changed within this time is listed again if its listing looks torn. A listing takes minutes, and a
+reader's clock may be a day ahead.
 """
 
 
@@ -30,13 +29,13 @@ class Directory:
     files: Mapping[str, Entry]
     log: Log
     uncommitted: frozenset[str]
-    """The tids whose files are hidden as long as no commit marker lists them."""
+    """The tids whose files are hidden until a commit marker lists them."""
     foreign: tuple[Entry, ...] = ()
-    """What lies there in the open and is no data by its name: nobody's but its owner's."""
+    """Files that are not hidden and, by their names, not data: only their owner may remove them."""
 
 
 def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
-    """The directories in a recursive listing, by path; directories that readers skip are left out."""
+    """The directories in a recursive listing, by path, without those that readers skip."""
     children: dict[str, list[Entry]] = {}
     visible = cache(names.is_data_file)
     for entry in entries:
@@ -56,7 +55,7 @@ def _parse_directory(path: str, entries: list[Entry]) -> Directory:
 
 
 def is_empty(directories: Mapping[str, Directory]) -> bool:
-    """Whether there is neither a data file nor a marker anywhere: the root of a table may be created here."""
+    """Whether there is neither a data file nor a marker in any directory: then a table may be created at the root."""
     return not any(map(is_used, directories.values()))
 
 
@@ -67,7 +66,7 @@ def is_used(directory: Directory) -> bool:
 
 
 def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
-    """Whether the listing may have missed markers or files of a commit that it overlapped, and so must be repeated.
+    """Whether the listing may have missed markers or files of a commit at the same time, and so must be repeated.
 
     `markers` are the directory's decoded commit markers by tid.
     """
@@ -82,10 +81,10 @@ def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now
 
 
 def settle(first: Directory, second: Directory | None) -> Directory:
-    """The directory as of the first listing, with the second's help: what has committed since stays hidden.
+    """The directory as of the first listing, corrected by the second: later commits stay hidden.
 
-    A file without markers is an old one, whose markers vacuum has purged, only if the first listing had it too.
-    `second` is None where the directory has gone.
+    A file without markers is an old one, whose markers vacuum has purged, only if the first listing had it, too.
+    `second` is None if the directory was removed.
     """
     if second is None:
         return replace(first, files={})
@@ -103,10 +102,10 @@ def settle(first: Directory, second: Directory | None) -> Directory:
 
 
 def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> tuple[DataFile, ...]:
-    """What a reader should see of the directory; `markers` are its decoded commit markers by tid.
+    """What a reader should see of the directory. `markers` are its decoded commit markers by tid.
 
-    A commit whose marker is not among them counts as not committed: its start marker decides (as DBIO has it, for
-    markers that are corrupt and to be ignored).
+    A commit whose marker is not among them counts as not committed, since its start marker decides. DBIO does the same
+    for markers that are corrupt and to be ignored.
     """
     removed = {name for marker in markers.values() for name in marker.removed}
     added = {tid: frozenset(marker.added) for tid, marker in markers.items()}
@@ -128,7 +127,7 @@ def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> 
 
 def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
     """One marker, with paths from the root, for a transaction that has a marker in each of several directories."""
-    # Aborted in some directories only: committed all the same.
+    # If it was aborted in some directories only, it is committed.
     markers = {directory: marker for directory, marker in markers.items() if not marker.is_abort} or markers
     infos = [marker.dbio_commit for marker in markers.values() if marker.dbio_commit]
     return CommitMarker(
@@ -139,7 +138,7 @@ def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
 
 
 def commits_in(directory: Directory, markers: Mapping[str, CommitMarker]) -> list[Decided]:
-    """What was decided in one directory, with paths from the root; `markers` are its decoded commit markers by tid."""
+    """What was decided in one directory, with paths from the root. `markers` are its decoded commit markers by tid."""
     return [
         Decided(directory.log.committed[tid].modified, tid, merge_directories({directory.path: marker}))
         for tid, marker in markers.items()

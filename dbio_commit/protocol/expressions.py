@@ -1,25 +1,28 @@
-"""Expressions in Spark's SQL that settings of a table hold: which of them a writer evaluates. Pure, and linear in time.
+"""Checks expressions in Spark's SQL in the settings of a table: which ones does a writer evaluate? Pure, and linear in
+time.
 
-Settings come from outside, and a writer with more rights than their author evaluates them. So they are no SQL of any
-kind, but a small language (PROTOCOL.md 9.8): operators, literals, columns and the functions named here. It has no
-query, no variable and no function of a user. Spark reads each text of it as this module does: the lexical rules are
-Spark's, and whatever Spark's settings let it read otherwise is the same kind of thing here.
+Settings come from outside, and a writer with more rights than their author evaluates them. Therefore they are not any
+SQL, but a small language (PROTOCOL.md 9.8): operators, literals, columns and the functions named here. The language has
+no queries, no variables and no functions of users. Spark reads each of its texts as this module does. The lexical rules
+are Spark's; if Spark's settings change how a token is read, this module treats both readings alike.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, NamedTuple, NoReturn
 
+from dbio_commit.protocol.types import TYPES
+
 MAX_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 32
-"""Brackets, calls, prefixes and CASEs, one within the other."""
+"""Levels of nested brackets, calls, prefixes and CASEs."""
 
 MAX_SIZE: Final = 4096
-"""About how many nodes Spark may make of it: some functions, BETWEEN and CASE have it write an argument several times,
-and one in the other multiplies that. What is constant, the driver computes."""
+"""About how many nodes Spark may make of an expression. For some functions, BETWEEN and CASE, Spark repeats an
+argument, and nesting multiplies that. The driver computes the constant parts."""
 
 MAX_LAMBDAS: Final = 2
-"""Functions of an expression's own, one within the other: each goes through an array for each step of the other."""
+"""Levels of nested lambda functions. Each runs over an array for each step of the one around it."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -60,40 +63,38 @@ _OF_THE_WRITE = """
     localtimestamp now session_user user uuid
 """
 FUNCTIONS: Final = _words(_OTHERS) | _words(_NAMES_OF_TYPES) | _words(_OF_THE_WRITE)
-"""In lower case. Spark's own, of one row each, that do not reach outside of it: no reflection, no file, no variable of
-a session, no XML. None fills memory by a number or a loop (`repeat`, `sequence`, `aggregate`), but for COUNTED."""
+"""Functions in lower case. They are Spark's own, use one row, and reach nothing outside it: no reflection, no file, no
+variable of a session, no XML. Except for COUNTED, none fills memory by a number or a loop (`repeat`, `sequence`,
+`aggregate`)."""
 
 COUNTED: Final = _words("lpad rpad round bround ceil ceiling floor format_number")
-"""Their second argument is how much they make: a number of at most four digits."""
+"""The second argument of these is the size of their result: a number of at most four digits."""
 
 _TWICE = _words(
     "array_append array_prepend array_size btrim contains date_part datepart decode endswith equal_null extract get if "
     "ifnull left len map_contains_key mask nullif nullifzero nvl nvl2 overlay regexp_substr right split_part "
     "startswith to_binary try_to_binary weekday zeroifnull"
 )
-"""Spark puts something else in their place, in which an argument may stand twice."""
+"""Spark replaces these by other expressions, in which an argument may appear twice."""
 
 _GROWTH: Mapping[str, int] = {
     "array_join": 1, "concat_ws": 0, "map_zip_with": 2, "regexp_replace": 2, "replace": 2, "transform": 1,
     "transform_keys": 1, "transform_values": 1, "zip_with": 2,
 }  # fmt: skip
-"""Functions that put the texts in their arguments, from this one on, into their value as often as its parts allow."""
+"""Functions that repeat the texts in their arguments, from this one on, as often as another argument has parts."""
 
 _WITHOUT_BRACKETS = _words(
     "current_catalog current_database current_date current_schema current_timestamp current_user localtimestamp "
     "session_user user"
 )
-"""Functions that are called so, too, where there is no such column."""
+"""Functions that are also called without brackets, if there is no such column."""
 
-_TYPES = _words(
-    "boolean byte tinyint short smallint int integer long bigint float real double decimal dec numeric string binary "
-    "date timestamp timestamp_ntz timestamp_ltz char character varchar"
-)
+_TYPES = frozenset(name for row in TYPES for name in row.sql)
 _RESERVED = _words(
     "and as between case cast distinct else end exists extract from in is map not or reduce select table then try_cast "
     "values when where with"
 )
-"""Words that are no columns, unless they stand in backticks: a query could begin with some of them."""
+"""Words that are columns only in backticks: a query could begin with some of them."""
 
 _TOKEN = re.compile(
     r"""
@@ -104,7 +105,7 @@ _TOKEN = re.compile(
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*+)
     | (?P<sign><=>|<>|!=|<=|>=|==|->|\|\||--|/\*|[-=<>+*/%&|^~()\[\],.!:])
     """,
-    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,  # else there are other letters that count for k, s and i
+    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,  # otherwise other letters would match k, s and i
 )
 
 _PREFIXES = frozenset({"not", "!", "-", "+", "~"})
@@ -119,7 +120,7 @@ _LITERAL_TYPES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz
 class _Token(NamedTuple):
     kind: str
     text: str
-    """Of words in lower case."""
+    """The text; words are in lower case."""
     at: int
 
 
@@ -127,14 +128,14 @@ _END = _Token("end", "", 0)
 
 
 class _Refusal(Exception):
-    """What is wrong."""
+    """The expression is refused, for this reason."""
 
 
 def problem_of(sql: str, columns: Iterable[str] | None = None) -> str | None:
-    """Why no writer evaluates the expression; None where it may.
+    """Why no writer evaluates the expression; None if writers do.
 
-    It may go by these columns, whatever their case, and by no other name: what is no column, Spark takes for a variable
-    of the session. None: nobody knows yet which there are.
+    The expression may use these columns, whatever their case, and no other name: Spark takes an unknown name for a
+    variable of the session. `columns` is None if they are not known yet.
     """
     try:
         _Reader(_tokens(sql), None if columns is None else {column.lower() for column in columns}).read()
@@ -172,7 +173,8 @@ def _hint(character: str) -> str:
 
 
 class _Reader:
-    """Recursive descent, as deep as MAX_DEPTH. What it reads has a size: how large Spark may make it."""
+    """Reads an expression by recursive descent, at most MAX_DEPTH deep. Each method returns a size: how large Spark may
+    make what it read."""
 
     def __init__(self, tokens: list[_Token], columns: Set[str] | None) -> None:
         self._tokens, self._at, self._depth = tokens, 0, 0
@@ -198,7 +200,7 @@ class _Reader:
         return self._tokens[at] if at < len(self._tokens) else _END
 
     def _is(self, *texts: str, further: int = 0) -> bool:
-        """Whether a word, or a sign, comes that is one of these."""
+        """Whether the token there is one of these words or signs."""
         token = self._peek(further)
         return token.kind in ("word", "sign") and token.text in texts
 
@@ -316,7 +318,7 @@ class _Reader:
         return 1
 
     def _name(self, token: _Token, name: str) -> None:
-        """The first part of one."""
+        """Checks the first part of a column's name."""
         if self._columns is not None and name not in self._columns and name not in self._parameters:
             raise _Refusal(f"{token.text!r:.60}, at character {token.at + 1}, is no column that it may go by")
 
@@ -327,7 +329,7 @@ class _Reader:
             raise _Refusal("a function is called by a name with dots, which may be a user's")
 
     def _list(self) -> int:
-        """In brackets, of one or more."""
+        """Expressions in brackets, at least one."""
         self._expect("(")
         size = self._expression()
         while self._takes(","):
@@ -365,7 +367,7 @@ class _Reader:
             raise _Refusal(f"the second argument of {function}() is a number of at most four digits")
 
     def _argument(self) -> int:
-        """An expression, or a function of its own: `x -> x + 1`, `(x, y) -> x + y`."""
+        """An expression, or a lambda function: `x -> x + 1`, `(x, y) -> x + y`."""
         taken, before = self._lambda(), len(self._parameters)
         if not taken:
             return self._expression()
@@ -381,7 +383,7 @@ class _Reader:
         return size
 
     def _lambda(self) -> int:
-        """How many tokens its parameters take, with their arrow; 0 where none comes."""
+        """How many tokens the parameters of a lambda function take, with the arrow; 0 if none follows."""
         if self._is_name(0) and self._is("->", further=1):
             return 2
         end = 1
@@ -395,7 +397,7 @@ class _Reader:
         return token.kind == "word" and token.text not in _RESERVED
 
     def _case(self) -> int:
-        """Spark compares what stands after CASE with each WHEN."""
+        """Spark repeats the operand of CASE for each WHEN."""
         self._enter()
         compared, size, branches = 0 if self._is("when") else self._expression(), 1, 0
         while self._takes("when"):

@@ -1,6 +1,7 @@
-"""How much memory markers and checkpoints take: sums of counts, since who asks has just read them. Pure.
+"""How much memory markers and checkpoints take. Pure.
 
-Of texts and numbers, which may be nearly all of it, it is what Python says; objects around them are estimated.
+The caller has just read them, so that sums of counts are enough. The memory of texts and numbers, which may be nearly
+all of it, is measured; that of the objects around them is estimated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,25 +11,26 @@ from typing import Any
 from msgspec import Raw
 
 from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.markers import AddedFiles, CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.files import AddedFiles
 
 _OBJECTS_BYTES = 500
-"""Of one marker, with its id, its times and the names of its metrics."""
+"""Bytes of one marker, with its id, its times and the names of its metrics."""
 
 _RANGE_BYTES = 120
-"""Of committed versions: a pair of numbers."""
+"""Bytes of a range of committed versions: a pair of numbers."""
 
 _COMMIT_BYTES = 250
-"""Of one commit of a checkpoint, beside its marker; and of its tid among those that are covered."""
+"""Bytes of one commit of a checkpoint without its marker, and of its tid among those that are covered."""
 
 
 def marker_bytes(marker: CommitMarker) -> int:
-    """About what it takes. Its schema, which other markers may share, counts for each."""
+    """The memory that a marker takes, estimated. Its schema counts in full, though other markers may share it."""
     return _without_schema(marker) + _schema_bytes(marker)
 
 
 def checkpoint_bytes(checkpoint: Checkpoint) -> int:
-    """About what it takes."""
+    """The memory that a checkpoint takes, estimated."""
     schemas = {id(info.schema): info.schema for it in checkpoint.commits if (info := it.marker.dbio_commit)}
     return (
         sum(_without_schema(commit.marker) + getsizeof(commit.tid) + _COMMIT_BYTES for commit in checkpoint.commits)
@@ -55,9 +57,9 @@ def _info_bytes(info: CommitInfo) -> int:
 
 
 def _files_bytes(files: AddedFiles) -> int:
-    size = _raw_bytes(files.statistics) + _mapping_bytes(files.partition)  # with its lists, without what is in them
+    size = _raw_bytes(files.statistics) + _mapping_bytes(files.partition)  # with its lists, without their items
     for texts in files.partition.values():
-        size += sum(map(getsizeof, {*texts}))  # equal ones are one
+        size += sum(map(getsizeof, {*texts}))  # equal texts are one object
     for numbers in (files.size, files.rows):
         size += _list_bytes(numbers) if isinstance(numbers, list) else getsizeof(numbers)
     return size
@@ -80,7 +82,7 @@ def _raw_bytes(raw: Raw) -> int:
 
 
 def _deep_bytes(value: Any) -> int:
-    """Of JSON: the columns of the table, as objects."""
+    """The memory that the JSON of the table's columns takes as objects."""
     size, waiting = 0, [value]
     while waiting:
         it = waiting.pop()

@@ -1,4 +1,4 @@
-"""Why an object is needed no more; for data files, the one rule that says so, in either scope."""
+"""Why an object is garbage. For data files, this is the only rule, in both scopes."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -48,9 +48,9 @@ class Why(NamedTuple):
 
     reason: Reason
     since: datetime
-    """When it became useless, as far as that is known, else when it was written."""
+    """When it became garbage, if that is known; otherwise when it was written."""
     tid: str | None
-    """Of the transaction that wrote it."""
+    """The tid of the transaction that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,14 @@ class Known:
 
     live: Set[str]
     removed: Mapping[str, datetime]
-    """Path -> when the commit that removed it first was made."""
+    """Path -> when the first commit that removed it was made."""
     committed: Set[str]
     aborted: Set[str]
     pending: Mapping[str, datetime]
-    """Tid -> when it began; those that were decided too late to count here, or for another table, too."""
+    """Tid -> when it began; with transactions that were decided too late to count here, and those of another table."""
     layouts: Set[Layout] | None = None
-    """By which columns a table's transactions write, or wrote; None: into any directory."""
+    """The partition columns by which the table's transactions write, or wrote; None if they may write into any
+    directory."""
 
     @classmethod
     def of(
@@ -77,9 +78,9 @@ class Known:
         assume_aborted: Iterable[str] = (),
         layouts: Set[Layout] | None = None,
     ) -> Self:
-        """`assume_aborted`: pending transactions to be treated as if they had been aborted."""
+        """`assume_aborted` has pending transactions to be treated as if they had been aborted."""
         commits = list(commits)
-        # What came later is none of this state's garbage; nor what a marker commits that says nothing of this table.
+        # Files of later commits are not garbage of this state, and neither are files of commits to another table.
         begun = {**log.later, **log.committed, **log.started}
         aborted = {commit.tid for commit in commits if commit.marker.is_abort} | set(assume_aborted)
         committed = {commit.tid for commit in commits} - aborted
@@ -92,8 +93,9 @@ class Known:
             layouts=layouts,
         )
 
-    def why_not_live(self, entry: Entry, strangers: Collection[tuple[str, str]] = ()) -> Why | None:
-        """None for a live file. `strangers` are what `find_strangers` finds among the entries of a table."""
+    def why_not_live(self, entry: Entry, others: Collection[tuple[str, str]] = ()) -> Why | None:
+        """The reason, or None for a live file. `others` is the result of `find_strangers` for the entries of a
+        table."""
         path = entry.path
         if path in self.live:
             return None
@@ -101,7 +103,7 @@ class Known:
         tid = names.parse_data_file(name)
         if (at := self.removed.get(path)) is not None:
             return Why(Reason.REMOVED if names.counts_as_data(name) else Reason.NOT_DATA, at, tid)
-        if (directory, tid) in strangers:
+        if (directory, tid) in others:
             return Why(Reason.FOREIGN, entry.modified, tid)
         if tid is None or not self.is_partition(directory, tid):
             return Why(Reason.UNTRACKED, entry.modified, tid)
@@ -114,9 +116,10 @@ class Known:
         return Why(Reason.UNKNOWN, entry.modified, tid)
 
     def is_partition(self, directory: str, tid: str | None = None) -> bool:
-        """Whether transactions write there, or this one may. A copy of their files elsewhere is nobody's garbage.
+        """Whether transactions write into this directory, or this transaction may. A file of theirs elsewhere is a
+        copy, and no garbage.
 
-        One that did not commit may have been to change the layout, to one that nobody knows of.
+        A transaction that did not commit may have meant to change the partition columns, to some that are not known.
         """
         if self.layouts is None:
             return True
@@ -126,7 +129,7 @@ class Known:
 
 
 def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
-    """Path -> when it was removed first."""
+    """Path -> when it was first removed."""
     removed: dict[str, datetime] = {}
     for commit in commits:
         for path in commit.marker.removed:
@@ -135,7 +138,8 @@ def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
 
 
 def find_strangers(entries: Iterable[Entry]) -> set[tuple[str, str]]:
-    """(directory, tid) of each marker below a table's root: others write there by the directory scope's rules."""
+    """The (directory, tid) of each marker below a table's root. Another tool writes there by the rules of the directory
+    scope."""
     found: set[tuple[str, str]] = set()
     for entry in entries:
         directory, name = names.split(entry.path)
@@ -146,5 +150,5 @@ def find_strangers(entries: Iterable[Entry]) -> set[tuple[str, str]]:
 
 
 def is_foreign(path: str) -> bool:
-    """Whether what lies there in the open is no data by its name: nobody's but its owner's."""
+    """Whether the file is not hidden and, by its name, not data: only its owner may remove it."""
     return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])

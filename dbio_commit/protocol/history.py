@@ -1,4 +1,4 @@
-"""The commits of a table in their order, and the files that came and went with each. Pure."""
+"""The commits of a table in their order, and the files that each added and removed. Pure."""
 
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
@@ -17,36 +17,37 @@ Kind = Literal["insert", "delete", "recorded"]
 
 
 class Change(NamedTuple):
-    """A file, all of whose rows came or went with a commit, or of rows that say so themselves (recorded)."""
+    """A file whose rows were all added or removed by a commit; or, if it is `recorded`, a change file whose rows say
+    which."""
 
     file: DataFile
     kind: Kind
     tid: str
-    """Of the commit."""
+    """The tid of the commit."""
     committed: datetime
-    """When, by the store's clock."""
+    """When it was committed, by the store's clock."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The commits of a table, as they stand now."""
+    """The commits of a table, as of now."""
 
     url: str
     origin: Origin
-    """Which table it is."""
+    """The id of the table."""
     layouts: Set[Layout]
-    """The partition columns now, and before they changed."""
+    """All partition columns that the table has, and had before they changed."""
     commits: Sequence[Decided]
-    """Oldest first, without what was aborted."""
+    """The commits, oldest first, without aborted transactions."""
     known_since: datetime | None
     redated_until: datetime | None
-    """A copy has given the commits until then new times: they tell neither an order nor what was read before."""
+    """A copy has given the commits until then new times: their order is not known, nor what was read before."""
     metadata: Metadata
     now: datetime
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
-        """Of removed files, by path."""
+        """The partitions of removed files, by path."""
         removed = self.removers.keys()
         found: dict[str, int] = {}
         for commit in self.commits:
@@ -57,7 +58,7 @@ class History:
 
     @cached_property
     def removers(self) -> dict[str, str]:
-        """Who removed a file first."""
+        """The commit that removed each file first."""
         found: dict[str, str] = {}
         for commit in self.commits:
             for path in commit.marker.removed:
@@ -65,11 +66,11 @@ class History:
         return found
 
     def added(self, commit: Decided) -> list[Change]:
-        """The files that a commit added, as far as the history still tells."""
+        """The files that a commit added, as far as the history still has them."""
         return self._added(commit, set(commit.marker.change_files), are_changes=False)
 
     def recorded(self, commit: Decided) -> list[Change]:
-        """The files that tell which rows a commit changed."""
+        """The change files of a commit."""
         return self._added(commit, set(commit.marker.change_files), are_changes=True)
 
     def _added(self, commit: Decided, changes: Collection[str], *, are_changes: bool) -> list[Change]:
@@ -82,7 +83,8 @@ class History:
         ]
 
     def all_changes(self, commit: Decided) -> list[Change]:
-        """What came and went with a commit; of one that tells it row by row, no file that was only written again."""
+        """The files that a commit added and removed. For a commit with change files, those, and no file that only keeps
+        rows."""
         both = [*self.removed(commit), *self.added(commit)]
         info = commit.marker.dbio_commit
         if info is None or info.whole is None:
@@ -91,7 +93,7 @@ class History:
         return [*(change for change in both if change.file.path in whole), *self.recorded(commit)]
 
     def removed(self, commit: Decided) -> list[Change]:
-        """The files that a commit removed, and none before it."""
+        """The files that a commit removed, without those that an earlier commit removed."""
         if not takes_rows(commit):
             return []
         paths = [path for path in commit.marker.removed_data_files if self.removers[path] == commit.tid]
@@ -116,7 +118,7 @@ def recorded_operation(commit: Decided) -> str | None:
 
 
 def takes_rows(commit: Decided) -> bool:
-    """Whether it took files away that were there before; an adoption hides what was never in the table."""
+    """Whether it removed files of the table. An adoption hides files that were never in the table."""
     marker = commit.marker
     return recorded_operation(commit) != "adopt" and bool(
         marker.removed or commit.forgotten.removed or marker.removed_tids

@@ -1,4 +1,4 @@
-"""The log: the markers of one directory, as they are listed."""
+"""The log: the markers of one directory, parsed from a listing."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,17 +18,17 @@ class Log:
     checkpoints: Mapping[int, Entry] = field(default_factory=dict)
     turns: Mapping[int, Entry] = field(default_factory=dict)
     queues: Mapping[str, Entry] = field(default_factory=dict)
-    """DBIO's vacuum markers."""
+    """DBIO's own vacuum markers."""
     dropped: Entry | None = None
-    """The tombstone of a table that is being removed."""
+    """The tombstone of a table that is being dropped."""
     clocks: Mapping[str, Entry] = field(default_factory=dict)
-    """What vacuums asked for the time with."""
+    """Objects that vacuums created to ask for the store's time."""
     later: Mapping[str, Entry] = field(default_factory=dict)
-    """Commit markers of which a reader knows, and which came too late to count in the state that it has."""
+    """Commit markers that a reader knows of, and which came too late for the state that it has."""
     refusals: Mapping[int, Entry] = field(default_factory=dict)
-    """By number, which is higher by one than that of the checkpoint which a refused adoption has put out of use."""
+    """Checkpoints that refused adoptions have cancelled. The number is that of the cancelled checkpoint plus one."""
     purges: Mapping[int, Entry] = field(default_factory=dict)
-    """By the number of the checkpoint that tells what was purged."""
+    """Purge records by the number of the checkpoint that covers what was purged."""
 
     @property
     def pending(self) -> list[str]:
@@ -37,33 +37,33 @@ class Log:
 
     @property
     def last_turn(self) -> int:
-        """The highest turn that was ever taken; 0 for none."""
+        """The highest turn that was ever taken; 0 if there was none."""
         return max(self.turns, default=0)
 
     @property
     def last_checkpoint(self) -> int:
-        """The highest number of a checkpoint; 0 for none. Each covers all that those before it cover."""
+        """The highest number of a checkpoint; 0 if there is none. Each covers all that earlier checkpoints cover."""
         return max(self.checkpoints, default=0)
 
     def checkpoint_after(self, number: int) -> int:
-        """The next number that nobody has had, not even a writer of another table that was here."""
+        """The next free number, which no writer has used, not even one of another table at the same place."""
         return max((number, *self.checkpoints, *self.refusals)) + 1
 
     @property
     def is_being_adopted(self) -> bool:
-        """Whether an adoption has begun and neither come to its end nor been refused: the descriptor may come."""
+        """Whether an adoption has begun and neither ended nor been refused. Then the descriptor may still come."""
         return self.descriptor is None and self.last_checkpoint > max(self.refusals, default=0)
 
     def uncovered(self, covered: Collection[str]) -> dict[str, Entry]:
-        """The commit markers of other transactions than these, by tid."""
+        """The commit markers of all transactions except these, by tid."""
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
 
 
 def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """Of commit markers those that count, and those that came too late to (PROTOCOL.md 8.1).
+    """The commit markers that count, and those that came too late to (PROTOCOL.md 8.1).
 
-    `base` was listed before a pause that is as long as an object takes to appear, `again` after it. So `again` has all
-    that came before the newest of `base`, and with each what that may rest on.
+    `base` was listed before a pause, which is as long as an object takes to appear, and `again` after it. Therefore
+    `again` has each marker that came before the newest of `base`, with each one that it may depend on.
     """
     newest = max(entry.modified for entry in base.values())
     new = {tid: entry for tid, entry in again.items() if tid not in base}
@@ -72,11 +72,11 @@ def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[
 
 
 REFUSAL = b"refused\n"
-"""Under the name of a checkpoint: the one before it counts no more. No checkpoint is as short."""
+"""The body of a cancelled number: the checkpoint before it does not count any more. No checkpoint is as short."""
 
 
 def parse_log(entries: Iterable[Entry]) -> Log:
-    """The log in a listing of one directory; whatever is not a marker is passed over."""
+    """The log in a listing of one directory. Objects that are not markers are ignored."""
     descriptor: Entry | None = None
     dropped: Entry | None = None
     found: dict[Kind, dict[str, Entry]] = {kind: {} for kind in Kind}

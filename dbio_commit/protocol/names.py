@@ -1,7 +1,8 @@
-"""Names: tids, markers, data files and partition directories, formatted and parsed. Pure.
+"""Names of tids, markers, data files and partition directories, formatted and parsed. Pure.
 
-What a marker says is in `markers`; what the markers of a table add up to is in `state`. All paths are relative to
-the root of the table and use "/". Rules: PROTOCOL.md section 6; Hive escaping: as Spark does it.
+The bodies of markers are in `markers`; what the markers of a table add up to is in `state`. All paths are relative to
+the root of the table and use "/". Rules: PROTOCOL.md section 6. Escapes in names of directories are Hive's, as Spark
+writes them.
 """
 
 import re
@@ -18,7 +19,7 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
 DROPPED = "_dropped"
-"""The tombstone: while it is there, there is no table, whatever else is."""
+"""The tombstone: while it exists, there is no table, whatever other objects exist."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # --- tids ---------------------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def format_tid(millis: int, random_bits: int) -> str:
 
 
 def parse_tid_time(tid: str) -> datetime | None:
-    """When the transaction began, by its writer's clock; None where the tid is not one that `format_tid` makes."""
+    """When the transaction began, by its writer's clock; None if `format_tid` cannot have made the tid."""
     if len(tid) != TID_DIGITS or not (tid.isascii() and tid.isdigit()) or int(tid) >> 63:
         return None
     return datetime.fromtimestamp((int(tid) >> RANDOM_BITS) / 1000, UTC)
@@ -54,20 +55,20 @@ def is_tid(text: str) -> bool:
 
 
 class Kind(StrEnum):
-    """What an object of the log is."""
+    """The kinds of objects in the log."""
 
     STARTED = "_started_"
     COMMITTED = "_committed_"
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
-    PURGE = "_purged_"  # says by which checkpoint markers were purged
+    PURGE = "_purged_"  # names the checkpoint that covers purged markers
     CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
 
 @dataclass(frozen=True, slots=True)
 class LogName:
-    """The name of a marker: what it is, and the tid, number (of a turn or checkpoint) or vacuum id that it is about."""
+    """The name of a marker: its kind, and a tid, a number (of a turn or checkpoint) or a vacuum id."""
 
     kind: Kind
     id: str
@@ -83,8 +84,8 @@ def format_log_name(name: LogName) -> str:
 
 
 def parse_log_name(name: str) -> LogName | None:
-    """The marker that the name (one component, no directory) belongs to; None for anything else."""
-    if name.startswith(Kind.VACUUM):  # before COMMITTED, of which it looks like a tid
+    """The marker that has this name (one component, no directory); None for any other object."""
+    if name.startswith(Kind.VACUUM):  # before COMMITTED, since it looks like a commit marker with the tid "vacuum…"
         return _log_name(Kind.VACUUM, name, _TID)
     for kind, grammar in _GRAMMARS.items():
         if name.startswith(kind):
@@ -136,7 +137,7 @@ def vacuum_queue(id: str) -> str:
 
 
 LAST_NUMBER = 10**15
-"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
+"""No turn or checkpoint gets this number: one in each microsecond would take thirty years."""
 
 
 def _numbered(kind: Kind, number: int) -> str:
@@ -151,9 +152,9 @@ def _numbered(kind: Kind, number: int) -> str:
 def format_data_file(
     *, tid: str, job: str, task: int, attempt: int, number: int, suffix: str, changes: bool = False
 ) -> str:
-    """The name of a task attempt's `number`-th file, as DBIO named it; `suffix` is like ".snappy.parquet".
+    """The name of a task attempt's `number`-th file, in DBIO's form. `suffix` is like ".snappy.parquet".
 
-    `changes`: of a file that tells which rows the transaction changed.
+    `changes` makes it the name of a change file, which contains the rows that the transaction changed.
     """
     kind = _CHANGES if changes else "part"
     return f"{kind}-{task:05d}-tid-{tid}-{job}-{attempt}-{number}-c000{suffix}"
@@ -163,9 +164,11 @@ _CHANGES = "cdc"
 
 
 def are_marked(paths: Collection[str], tid: str) -> bool:
-    """Whether each of them bears the tid, and no other: then they are nobody else's. False where that is not plain."""
+    """Whether each path has this tid and no other, so that no other transaction wrote it. False if uncertain."""
     own = f"{_BEFORE_TID}{tid}-"
-    in_all = "\0".join(paths).count(_BEFORE_TID)  # at least one for each tid in them: tids of digits do not overlap
+    in_all = "\0".join(paths).count(
+        _BEFORE_TID
+    )  # at least one for each tid in the paths, since tids of digits do not overlap
     return tid.isdigit() and in_all == len(paths) and all(map(contains, paths, repeat(own)))
 
 
@@ -173,7 +176,7 @@ _BEFORE_TID = "-tid-"
 
 
 def is_change_file(path: str) -> bool:
-    """Of a file that a transaction of ours adds: whether it tells what rows it changed, and holds none of the table."""
+    """Whether a file that a dbio transaction adds is a change file, and has no rows of the table."""
     return split(path)[1].startswith(f"{_CHANGES}-")
 
 
@@ -192,23 +195,23 @@ _PARQUET = ".parquet"
 
 
 def counts_as_data(name: str) -> bool:
-    """Whether a file of this name (one component) can be of a table: its suffix is Parquet's, or it has a tid.
+    """Whether a file with this name (one component) can be a table's: its suffix is Parquet's, or it has a tid.
 
-    All others are foreign: nobody reads, removes or deletes them. Of those with a tid and another suffix, the content
-    decides (`parquet.is_parquet`).
+    All others are foreign: dbio neither reads, removes nor deletes them. For names with a tid and another suffix, the
+    content decides (`parquet.is_parquet`).
     """
     return is_parquet(name) or parse_data_file(name) is not None
 
 
 def is_hidden(component: str) -> bool:
-    """Whether Spark, and with it every reader, skips a file or directory of this name."""
+    """Whether Spark, and therefore every reader, skips a file or directory of this name."""
     if not component or component.endswith(_COPYING):
-        return True  # nor does a reader find what lies behind "//" in a key
+        return True  # readers do not find objects with "//" in their key either
     return component.startswith(".") or (component.startswith("_") and "=" not in component)
 
 
 _COPYING = "._COPYING_"
-"""What Hadoop's names of copies under way end with."""
+"""The end of Hadoop's names for copies in progress."""
 
 
 def split(path: str) -> tuple[str, str]:
@@ -222,12 +225,12 @@ def join(directory: str, name: str) -> str:
 
 
 def is_data_file(path: str) -> bool:
-    """Whether a reader would take the path for data: no component of it is hidden."""
+    """Whether a reader would take the path for data: none of its components is hidden."""
     return not any(map(is_hidden, path.split("/")))
 
 
 def fold(path: str) -> str:
-    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    """One text for all paths that some disk treats as equal: by case, composed letters, dots or spaces at the end."""
     folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
     return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
 
@@ -236,18 +239,18 @@ _CUT_OFF = re.compile(r"[. ]+(?=/|$)")
 
 
 def is_pattern(path: str) -> bool:
-    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+    """Whether Hadoop, DuckDB and others would take the path for a pattern, and read other files by it.
 
-    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    `escape` leaves none of these characters in dbio's own names. A `}` without a `{` is literal everywhere.
     """
-    return any(char in path for char in _PATTERN)  # over a long text, many times as fast as an expression
+    return any(char in path for char in _PATTERN)  # over a long text, many times as fast as a regular expression
 
 
 _PATTERN = "*?[]{"
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
-    """`check_path` for all of them; a few scans of one long text, since a reader checks tens of thousands."""
+    """`check_path` for all paths, by a few scans of one long text: a reader checks tens of thousands."""
     joined = _as_one(paths)
     if not _lacks(joined, _SUSPECT) or _MAY_LEAD_OUT.search(joined) or max(map(len, paths)) > _MAX_PATH:
         for path in paths:
@@ -255,7 +258,8 @@ def check_paths(paths: Sequence[str], *, where: str) -> None:
 
 
 def check_visible(paths: Sequence[str], *, where: str) -> None:
-    """As `check_paths`; and readers must take each for data, other tools for one file, since the marker adds it."""
+    """As `check_paths`, for paths that a marker adds: readers must also take each for data, and other tools for one
+    file."""
     joined = _as_one(paths)
     may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
     if may_hide or not _lacks(joined, _SUSPECT_IN_VISIBLE) or max(map(len, paths)) > _MAX_PATH:
@@ -270,7 +274,7 @@ def check_visible(paths: Sequence[str], *, where: str) -> None:
 
 
 def _as_one(paths: Sequence[str]) -> bytes:
-    """Each between slashes. What UTF-8 cannot hold becomes a question mark."""
+    """The paths, each between slashes. Characters that UTF-8 does not have become question marks."""
     return f"/{'/'.join(paths)}/".encode(errors="replace")
 
 
@@ -279,21 +283,21 @@ def _lacks(text: bytes, chars: bytes) -> bool:
 
 
 def check_path(path: str, *, where: str) -> str:
-    """The path itself, if it stays inside the table; `where` says whose path it is.
+    """The path itself, if it stays inside the table. `where` is the marker that names it.
 
-    Paths in markers come from outside. Raises CorruptMarkerError for anything but plain components joined by "/".
+    Paths in markers come from outside. Raises CorruptMarkerError for anything except plain components joined by "/".
     """
     if len(path) <= _MAX_PATH and _SAFE_PATH.fullmatch(path):
         return path
     raise CorruptMarkerError(
-        f"{where} names the path {path[:200]!r}, which is not one inside the table; nothing was read or deleted "
+        f"{where} names the path {path[:200]!r}, which is not inside the table; nothing was read or deleted "
         "because of it. Inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
     )
 
 
 _MAX_PATH = 4096
 _MAX_NAME = 255
-"""Of a file or directory on most disks."""
+"""The longest name of a file or directory on most disks."""
 _SUSPECT = bytes([*range(0x20), 0x7F]) + b"\\?"
 _SUSPECT_IN_VISIBLE = _SUSPECT + _PATTERN.encode()
 _MAY_LEAD_OUT = re.compile(rb"/[/.]")
@@ -311,7 +315,7 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 
 
 def escape(text: str) -> str:
-    """As Spark (ExternalCatalogUtils.escapePathName) writes a column's name or value into a directory's name."""
+    """A column's name or value as Spark (ExternalCatalogUtils.escapePathName) writes it into a directory's name."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
@@ -325,7 +329,7 @@ def format_partition(partition: Partition) -> str:
 
 
 def parse_partition(directory: str) -> Partition:
-    """The partition of a directory: its components of the form column=value; others say nothing."""
+    """The partition of a directory, from its components of the form column=value. Other components are ignored."""
     pairs = (component.partition("=") for component in directory.split("/") if "=" in component)
     return {unescape(column): None if value == HIVE_NULL else unescape(value) for column, _, value in pairs}
 
@@ -342,8 +346,10 @@ def _format_value(column: str, value: str | None) -> str:
 
 
 def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """The columns (or the only one) as a tuple; raises InvalidInputError for names that readers would skip,
-    and for duplicates."""
+    """The columns, or the only one, as a tuple.
+
+    Raises InvalidInputError for duplicates, and for names that readers would skip.
+    """
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
     for column in columns:
         if not column or column[0] in "_." or "\0" in column:
@@ -354,12 +360,12 @@ def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
         if len(column) > _MAX_NAME:
             raise InvalidInputError(f"{column!r:.100} is too long for a directory's name; rename the column")
     if len({c.lower() for c in columns}) != len(columns):
-        raise InvalidInputError(f"the partition columns name one twice: {list(columns)!s:.300}")
+        raise InvalidInputError(f"the partition columns have a duplicate: {list(columns)!s:.300}")
     return columns
 
 
 class PathLimits(NamedTuple):
-    """What a store takes for partitions, in bytes of UTF-8."""
+    """The longest names of partitions that a store takes, in bytes of UTF-8."""
 
     component: int
     """The name of one directory."""
@@ -368,7 +374,8 @@ class PathLimits(NamedTuple):
 
 
 def check_length(partition: Partition, limits: PathLimits) -> None:
-    """Raises InvalidInputError, with the column, for a partition whose directory has too long a name for the store."""
+    """Raises InvalidInputError, with the column, for a partition whose directory has a name that is too long for the
+    store."""
     sizes = {column: len(format_partition({column: value}).encode()) for column, value in partition.items()}
     column = max(sizes, key=lambda name: sizes[name], default="")
     if not sizes or (sizes[column] <= limits.component and sum(sizes.values()) + len(sizes) <= limits.path):
@@ -382,6 +389,6 @@ def check_length(partition: Partition, limits: PathLimits) -> None:
 
 
 def common_partition_columns(directories: Iterable[str]) -> tuple[str, ...] | None:
-    """The partition columns that all directories share, in order; None where they differ."""
+    """The partition columns that all directories share, in order; None if they differ."""
     found = {tuple(parse_partition(directory)) for directory in directories}
     return found.pop() if len(found) == 1 else None if found else ()

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 
 class Origin(NamedTuple):
-    """Which table it is."""
+    """Identifies a table."""
 
     table_id: str
-    """The descriptor's: a table that is made anew in the same place has another."""
+    """The id in the descriptor. A table that is created again at the same place has another."""
     dated: datetime | None = None
-    """The descriptor's time on the store: a copy has another. None where the writer has not seen it."""
+    """The descriptor's time on the store. A copy has another. None if the writer has not seen it."""

@@ -1,7 +1,7 @@
-"""Which files lie in a partition, and on whose partitions readers do not agree. Pure.
+"""Which files are in a partition? And for which files do readers not agree on the partition? Pure.
 
-Files of an adopted directory may spell values as our writers do not: what a text says is in `partition_values`. How it
-becomes the name of a directory, and back, is in `names`.
+Files of an adopted directory may spell values in other ways than dbio does. What a text means is in `partition_values`.
+How it becomes the name of a directory, and back, is in `names`.
 """
 
 import re
@@ -11,35 +11,26 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.partition_values import (
-    INTEGER_BITS,
-    base_of,
-    canonical,
-    decimal_digits,
-    meant,
-    problem,
-    read,
-    unread,
-    write,
-)
+from dbio_commit.protocol.partition_values import canonical, meant, problem, read, unread, write
 from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.protocol.types import widest
 
 Types = Mapping[str, str | None]
-"""The Spark type of each partition column, as its JSON has it; None where no writer recorded it."""
+"""The type of each partition column in Spark's JSON; None if no writer recorded it."""
 
 
 def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) -> Types:
-    """Of the partition columns in the table's schema (Spark's JSON)."""
+    """The types of the partition columns in the table's schema (Spark's JSON)."""
     fields = {str(field["name"]).lower(): field.get("type") for field in (schema or {}).get("fields", ())}
     types = {column: fields.get(column.lower()) for column in columns}
     return {column: kind if isinstance(kind, str) else None for column, kind in types.items()}
 
 
 def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
-    """The live files that lie in one of the partitions, each given by some or all partition columns.
+    """The live files in one of the partitions. A partition is given by some or all partition columns.
 
-    Raises InvalidInputError where nothing tells whether they do: m=01 and m=1 are the same number, and other texts; and
-    readers do not agree what d=1.5 is of a decimal(5,2).
+    Raises InvalidInputError if it is not certain whether a file is in one: m=01 and m=1 are the same number, but
+    different texts; and readers do not agree on the value of d=1.5 for a decimal(5,2).
     """
     wanted: dict[tuple[str, ...], set[_Key]] = {}
     for partition in replaced:
@@ -84,14 +75,14 @@ def _key_alike(key: _Key, columns: Sequence[str], types: Types) -> _Key:
 
 
 def _is_read(key: _Key, columns: Sequence[str], types: Types) -> bool:
-    """Whether readers agree on it; else it means the directories of that very name."""
+    """Whether readers agree on the values; otherwise the partition means only directories of exactly that name."""
     partition = dict(zip(columns, key, strict=True))
     return next(_unread_values(partition, types), None) is None
 
 
 @lru_cache(maxsize=1 << 14)
 def _same(value: str | None, kind: str | None) -> str | None:
-    """The canonical text of what all readers take the value for; as it is where they do not agree."""
+    """The canonical text of the value that all readers find; the text itself if they do not agree."""
     if value is None or kind is None:
         return value
     try:
@@ -102,7 +93,7 @@ def _same(value: str | None, kind: str | None) -> str | None:
 
 @lru_cache(maxsize=1 << 14)
 def _alike(value: str | None, kind: str | None) -> str | None:
-    """A text that all have which some reader, or writer, may mean for the same value."""
+    """One text for all texts that some reader or writer may take for the same value."""
     if value is None:
         return None
     if kind is None:
@@ -128,7 +119,7 @@ class Unread(NamedTuple):
 
 
 def find_unread(files: Sequence[DataFile], types: Types) -> Iterator[Unread]:
-    """The files of which that is so, each by the first such column."""
+    """The files on whose partitions readers do not agree, each with the first such column."""
     if not any(types.values()):
         return
     live, wrong = LiveFiles.of(files), dict[str, tuple[str, str]]()
@@ -152,7 +143,7 @@ def _unread_values(partition: Partition, types: Types) -> Iterator[tuple[str, st
 
 
 def refuse_unread(files: Sequence[DataFile], types: Types, *, where: str) -> None:
-    """Raises InvalidInputError, with its name, for a file on whose partition readers do not agree. `where`: the URL."""
+    """Raises InvalidInputError, with its name, for a file on whose partition readers differ. `where` is the URL."""
     for it in find_unread(files, types):
         raise unread(f"{where}/{it.path}", it.column, it.why)
 
@@ -161,7 +152,7 @@ def refuse_unread(files: Sequence[DataFile], types: Types, *, where: str) -> Non
 
 
 def find_problem(partitions: Iterable[Partition], types: Types) -> tuple[Partition, str] | None:
-    """A partition that no writer may write to, and why; None where all are named in canonical texts."""
+    """A partition that no writer may write to, and the reason; None if all have canonical texts."""
     seen = set[tuple[str, str | None]]()
     for partition in partitions:
         for column, text in partition.items():
@@ -174,14 +165,6 @@ def find_problem(partitions: Iterable[Partition], types: Types) -> tuple[Partiti
     return None
 
 
-def widest(types: Types) -> Types:
-    """The types that the columns may be widened to by the commit of files that are staged already."""
-    return {column: kind and _widest(kind) for column, kind in types.items()}
-
-
-def _widest(kind: str) -> str:
-    if kind in INTEGER_BITS:
-        return "long"
-    if base_of(kind) == "decimal":
-        return f"decimal(38,{decimal_digits(kind)[1]})"
-    return "double" if kind == "float" else kind
+def widest_types(types: Types) -> Types:
+    """The widest types that the columns may get by the commit of files that are staged already."""
+    return {column: kind and widest(kind) for column, kind in types.items()}

@@ -1,6 +1,6 @@
-"""Removals by reference: a marker too long for one PUT names transactions, all of whose files it removes. Pure.
+"""Removals by reference: a marker that is too long for one PUT names transactions, all of whose files it removes. Pure.
 
-Readers put the paths in their place before anything else looks at them (PROTOCOL.md 7.5).
+Readers replace the references by paths before anything else uses the marker (PROTOCOL.md 7.5).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +9,13 @@ from itertools import chain
 from msgspec.structs import replace
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import REFERRING, VERSION, CommitMarker
+from dbio_commit.protocol.markers.bodies import REFERRING, VERSION
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.state import DataFile
 
 
 def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[Decided]) -> CommitMarker:
-    """The marker with references to transactions of which nothing that they added stays live, instead of the paths."""
+    """The marker with references instead of paths, to transactions of whose files none stays live."""
     info, removed = marker.dbio_commit, set(marker.removed)
     goes, stays = list[DataFile](), set[str]()
     for file in live:
@@ -23,7 +24,7 @@ def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[D
         else:
             stays.add(file.path)
     gone = {commit.tid for commit in commits if stays.isdisjoint(commit.marker.added)}
-    by_path = [*(file.path for file in goes if file.tid not in gone), *marker.change_files]  # which were never live
+    by_path = [*(file.path for file in goes if file.tid not in gone), *marker.change_files]  # those were never live
     tids = list(dict.fromkeys(file.tid for file in goes if file.tid in gone))
     if info is None or not tids:
         return marker
@@ -32,10 +33,10 @@ def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[D
 
 
 def resolve(commits: Sequence[Decided]) -> list[Decided]:
-    """The commits with paths instead of references: all that the transaction added and no commit before removed.
+    """The commits with paths instead of references: all that the transaction added and no earlier commit removed.
 
-    A reference to a transaction that is not among them stays: a state may have an overwrite, and not yet an append of
-    the last moments that it removes (PROTOCOL.md 8.1).
+    A reference to a transaction that is not among the commits stays. A state may have an overwrite, and not yet an
+    append of the last moments that it removes (PROTOCOL.md 8.1).
     """
     referring = sorted(
         (commit for commit in commits if commit.marker.removed_tids), key=lambda it: (_turn(it), it.modified, it.tid)
@@ -50,7 +51,9 @@ def resolve(commits: Sequence[Decided]) -> list[Decided]:
     resolved: dict[str, Decided] = {}
     for commit in referring:
         resolved[commit.tid] = _resolve(commit, added, removers)
-        for tid in added.keys() & commit.marker.removed_tids:  # all of it is gone: who names it again removes nothing
+        for tid in (
+            added.keys() & commit.marker.removed_tids
+        ):  # all its files are gone: another reference to it removes nothing
             added[tid] = []
     return [resolved.get(commit.tid, commit) for commit in commits]
 
@@ -66,7 +69,7 @@ def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[
 
 
 def _is_before(one: Decided, other: Decided) -> bool:
-    """By their turns; DBIO's own writers take none."""
+    """In the order of their turns. DBIO's own writers take none."""
     if _turn(one) and _turn(other):
         return _turn(one) < _turn(other)
     return (one.modified, one.tid) < (other.modified, other.tid)

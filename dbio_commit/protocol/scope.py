@@ -1,4 +1,4 @@
-"""Where the markers that decide are."""
+"""The two scopes: at the root of a table, or in each directory."""
 
 from enum import StrEnum
 
@@ -9,4 +9,4 @@ class Scope(StrEnum):
     TABLE = "table"
     """At the root, for a whole dbio table, which has a descriptor."""
     DIRECTORY = "directory"
-    """In each directory, for that directory, as DBIO has it."""
+    """In each directory, for that directory, as in DBIO."""

@@ -1,7 +1,7 @@
-"""Settings of a table: which there are, what they may say, and what a change makes of them. Pure.
+"""Settings of a table: their names, their values, and the result of a change. Pure.
 
-Markers carry them from name to text. Whoever sets one must name one that is known here; those of later versions are
-kept and carried on. As of which turn which hold is in `state` (PROTOCOL.md 9.8).
+Markers record them as texts by name. Only settings that are known here can be set. Settings of later versions are kept
+and passed on. `state` decides as of which turn they hold (PROTOCOL.md 9.8).
 """
 
 import json
@@ -14,10 +14,10 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.expressions import problem_of
 
 Settings = Mapping[str, str]
-"""By name; none has an empty text, which in a change removes one."""
+"""Texts by name. In a change, an empty text removes a setting."""
 
 MOST = 100
-"""How many a table can have: each commit marker repeats them all."""
+"""How many settings a table can have. Each commit marker repeats all of them."""
 
 MAX_NAME = 100
 """Characters."""
@@ -29,14 +29,14 @@ PUBLISH = "publish"
 """The forms in which other tools find the table's files after each commit."""
 
 CHANGE_DATA = "change_data"
-"""Whether rewrites leave files that tell which rows they changed, and how."""
+"""Whether rewrites write change files, and how."""
 
 NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
-"""Kinds of settings, each by a name of its own after a dot: `constraints` says what they mean."""
+"""Kinds of settings, each with a name of its own after a dot. `constraints` has their meanings."""
 
 
 PARTITION_COLUMNS = "partition_columns"
-"""The layout, where an overwrite has changed it: else it is the descriptor's. Nobody sets it but such an overwrite."""
+"""The layout, if an overwrite has changed it; otherwise it is the descriptor's. Only such an overwrite sets it."""
 
 Layout = tuple[str, ...]
 """The partition columns of a table, in the order of its directories."""
@@ -48,28 +48,28 @@ class Format(StrEnum):
     DELTA = "delta"
     """A Delta log, for tools that read Delta tables."""
     SPARK = "spark"
-    """The list that Spark's own file sink leaves, for plain `spark.read.parquet`."""
+    """The list of files that Spark's own file sink writes, for plain `spark.read.parquet`."""
     SYMLINK = "symlink"
     """Lists of files by partition, for Hive, Presto, Trino and Athena."""
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Of a setting that lists words, such as PUBLISH: in their order, without the spaces around them."""
+    """The words of a setting that lists words, such as PUBLISH, in their order and without spaces."""
     return tuple(word.strip() for word in text.split(","))
 
 
 def published_forms(settings: Settings | None) -> tuple[str, ...]:
-    """What PUBLISH lists, in its order: forms that only later versions know included."""
+    """The formats in PUBLISH, in their order, with those that only later versions know."""
     return words_of(settings[PUBLISH]) if settings and PUBLISH in settings else ()
 
 
 def layout_of(settings: Settings | None, first: Sequence[str]) -> Layout:
-    """The layout by these settings; `first` is the descriptor's."""
+    """The layout that these settings give. `first` is the descriptor's layout."""
     return _parse_layout(settings[PARTITION_COLUMNS]) if settings and PARTITION_COLUMNS in settings else tuple(first)
 
 
 def layout_text(layout: Layout) -> str:
-    """What PARTITION_COLUMNS says. Raises InvalidInputError where that is too long."""
+    """The text of PARTITION_COLUMNS. Raises InvalidInputError if it is too long."""
     text = json.dumps(layout, ensure_ascii=False)
     if len(text) > MAX_TEXT:
         raise InvalidInputError(
@@ -79,7 +79,7 @@ def layout_text(layout: Layout) -> str:
 
 
 def _parse_layout(text: str) -> Layout:
-    """Raises ValueError for what `layout_text` does not write."""
+    """The layout in a text of PARTITION_COLUMNS. Raises ValueError for a text that `layout_text` does not write."""
     try:
         columns = json.loads(text)
     except RecursionError:
@@ -116,19 +116,21 @@ def _sql(text: str) -> str:
 
 
 KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true}
-"""For each setting: from what a user writes to what markers say. Raises ValueError with what it may say."""
+"""For each setting: converts the caller's text to the text in markers. Raises ValueError with the allowed texts."""
 
 KINDS: Mapping[str, Callable[[str], str]] = {NOT_NULL: _true, CHECK: _sql, GENERATED: _sql, DEFAULT: _sql}
-"""The same, for each kind of setting of which a table may have several, such as `check.positive`."""
+"""The same for each kind of setting of which a table may have several, such as `check.positive`."""
 
 
 def check_changes(changes: Mapping[str, str]) -> Settings:
-    """The changes as markers say them; an empty text removes a setting, also one that only a later version knows.
+    """The changes as markers record them. An empty text removes a setting, also one that only a later version knows.
 
-    Raises InvalidInputError for a setting that is not known, and for what it cannot say.
+    Raises InvalidInputError for a setting that is not known, and for a text that it does not allow.
     """
     if not isinstance(changes, Mapping) or not all(isinstance(it, str) for both in changes.items() for it in both):
-        raise InvalidInputError(f"{changes!r:.200} are no settings; give texts by name, such as {{'publish': 'delta'}}")
+        raise InvalidInputError(
+            f"{changes!r:.200} are not settings; give texts by name, such as {{'publish': 'delta'}}"
+        )
     return {name: _check_change(name, text) for name, text in changes.items()}
 
 
@@ -154,13 +156,13 @@ def _check_change(name: str, text: str) -> str:
 
 
 def change(before: Settings | None, changes: Settings) -> Settings | None:
-    """The settings after the changes; None for a table that has, and had, none: nothing then says so in its markers."""
+    """The settings after the changes; None for a table that has none and had none: then markers do not record any."""
     after = {name: text for name, text in {**(before or {}), **changes}.items() if text}
     return after if after or before is not None else None
 
 
 def check_told(settings: Any) -> Any:
-    """Settings as a body from outside tells them, or None. Raises ValueError for what no writer writes."""
+    """Checks settings in a body from outside, or None. Raises ValueError for settings that no writer writes."""
     if settings is None:
         return None
     if not isinstance(settings, dict) or len(settings) > MOST:

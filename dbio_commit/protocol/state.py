@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Self, overload
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
 UNKNOWN_SIZE = -1
-"""Of a file whose writer recorded no size: another DBIO writer's in a table of ours."""
+"""The size of a file whose writer recorded none: another DBIO writer in a dbio table."""
 
 
 class DataFile(NamedTuple):
@@ -30,7 +30,7 @@ class DataFile(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What is live of what one transaction added."""
+    """The live files that one transaction added."""
 
     tid: str | None
     paths: Sequence[str]
@@ -38,13 +38,14 @@ class Added(NamedTuple):
 
 
 class LiveFiles(Sequence[DataFile]):
-    """Live files, in the order of time. Each is put together when it is asked for: a million of them cost much memory.
+    """Live files, in the order of time.
 
-    So whoever goes over them again and again keeps what it needs. Files of one directory share their `partition`.
+    Each `DataFile` is made when it is asked for, since a million of them take much memory. A caller that goes over them
+    repeatedly should keep what it needs. Files of one directory share their `partition`.
     """
 
     def __init__(self, added: Sequence[Added], partitions: Mapping[str, Partition] | None = None) -> None:
-        """Each path must be there once. `partitions` are those of the directories, as far as they are parsed."""
+        """Each path must occur once. `partitions` are those of the directories that are parsed already."""
         self._added = added
         self._ends = list(accumulate(len(it.paths) for it in added))
         if partitions is None:
@@ -84,7 +85,7 @@ class LiveFiles(Sequence[DataFile]):
 
     @classmethod
     def of(cls, files: Iterable[DataFile]) -> Self:
-        """The same files, which may lie there one by one."""
+        """These files, which may be a plain sequence."""
         if isinstance(files, cls):
             return files
         each = ((tid, [*some]) for tid, some in groupby(files, key=attrgetter("tid")))
@@ -92,36 +93,36 @@ class LiveFiles(Sequence[DataFile]):
 
     @property
     def partitions(self) -> Mapping[str, Partition]:
-        """Those of the directories in which they lie, and perhaps of others."""
+        """The partitions of the files' directories, and perhaps of others."""
         return self._partitions
 
     def paths(self) -> Iterator[str]:
         return chain.from_iterable(it.paths for it in self._added)
 
     def partition_of(self, path: str) -> Partition:
-        """Of one of these files."""
+        """The partition of one of these files."""
         return self._partitions[path.rpartition("/")[0]]
 
     def in_partitions(self, may: Callable[[Partition], bool]) -> "LiveFiles":
-        """Those in partitions of which that is true."""
+        """The files in partitions for which the function is true."""
         wrong = {directory for directory, partition in self._partitions.items() if not may(partition)}
         if not wrong:
             return self
         return self.select(lambda it: [path for path in it.paths if path.rpartition("/")[0] not in wrong])
 
     def select(self, choose: Callable[[Added], Collection[str]]) -> "LiveFiles":
-        """Those whose paths are chosen of what each transaction added."""
+        """The files whose paths the function chooses from those of each transaction."""
         chosen = [(it, choose(it)) for it in self._added]
         whole = [it if len(paths) == len(it.paths) else _only(it, {*paths}) for it, paths in chosen if paths]
         return LiveFiles(whole, self._partitions)
 
     def outside(self, columns: tuple[str, ...]) -> DataFile | None:
-        """One that lies in no partition by these columns."""
+        """A path that is in no partition by these columns; None if there is none."""
         wrong = {directory for directory, partition in self._partitions.items() if tuple(partition) != columns}
         return next((file for file in self if file.path.rpartition("/")[0] in wrong), None) if wrong else None
 
     def of_unknown_size(self) -> list[str]:
-        """The paths of those whose writers recorded no size."""
+        """The paths of files whose writers recorded no size."""
         return [
             path
             for it in self._added
@@ -131,7 +132,7 @@ class LiveFiles(Sequence[DataFile]):
         ]
 
     def with_sizes(self, sizes: Mapping[str, int]) -> "LiveFiles":
-        """The same files, some with these sizes, by path."""
+        """The same files, some of them with these sizes, which are given by path."""
         return LiveFiles(
             [
                 Added(it.tid, it.paths, [sizes.get(path, size) for path, size in zip(it.paths, it.sizes, strict=True)])
@@ -144,13 +145,13 @@ class LiveFiles(Sequence[DataFile]):
 
 
 def added_sizes(marker: CommitMarker) -> Sequence[int]:
-    """Of each file that it adds."""
+    """The size of each file that the marker adds."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
     return files.size if files else [UNKNOWN_SIZE] * len(marker.added)
 
 
 def live_files(commits: Iterable[Decided]) -> LiveFiles:
-    """All that was added less all that was removed, in the order of time. What was added twice counts once."""
+    """All added files except the removed ones, in the order of time. A file that was added twice counts once."""
     commits = sorted(commits, key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
     added: list[Added] = []
@@ -164,7 +165,7 @@ def live_files(commits: Iterable[Decided]) -> LiveFiles:
 
 
 def _is_each_once(added: Sequence[Added]) -> bool:
-    """Whether no path is there twice. Those that bear their writers' tids need no set of them all, which is large."""
+    """Whether no path occurs twice. Paths with their writers' tids need no set of all paths, which would be large."""
     writers = {it.tid for it in added}
     if len(writers) == len(added) and all(it.tid and names.are_marked(it.paths, it.tid) for it in added):
         return all(len(set(it.paths)) == len(it.paths) for it in added)
@@ -172,28 +173,29 @@ def _is_each_once(added: Sequence[Added]) -> bool:
 
 
 def _only(added: Added, paths: Collection[str]) -> Added:
-    """With these paths only, and each once."""
+    """The files of a transaction with only these paths, each once."""
     kept = {path: size for path, size in zip(added.paths, added.sizes, strict=True) if path in paths}
     return Added(added.tid, list(kept), list(kept.values()))
 
 
 class Metadata(NamedTuple):
-    """What a table is like, and the last decided turn as of which it is known to be so."""
+    """The columns and settings of a table, and the last decided turn as of which they are known."""
 
     schema: Mapping[str, Any] | None
-    """Its columns, as Spark's JSON; None where no writer recorded any."""
+    """The columns, as Spark's JSON; None if no writer recorded any."""
     turn: int
     settings: Settings | None = None
-    """None where nothing tells of any, now or before."""
+    """The settings; None if no marker has ever recorded any."""
 
 
 NO_METADATA = Metadata(None, 0)
 
 
 def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_METADATA) -> Metadata:
-    """What was set last; `before` is what a checkpoint remembers. Changes take turns, so the highest turn is the last.
+    """The columns and settings that were set last. `before` has those that a checkpoint remembers.
 
-    Writers of an earlier version tell no settings, and so change none: the highest turn of those that do counts.
+    Changes take turns, so that the highest turn is the last change. Writers of an earlier version record no settings,
+    and so change none: for settings, the highest turn with recorded settings counts.
     """
     told: list[tuple[int, CommitInfo | Metadata]] = [
         (info.schema_turn, info)
@@ -208,6 +210,6 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
 
 
 def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, before: Metadata) -> frozenset[Layout]:
-    """The layouts that a table has, and had: `first` is the descriptor's, `before` what a checkpoint remembers."""
+    """The layouts that a table has, and had. `first` is the descriptor's, `before` the one in a checkpoint."""
     told = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
     return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in told)})

@@ -1,6 +1,7 @@
-"""Which versions of an application are committed: in ranges, so that years of them fit into a checkpoint. Pure.
+"""The committed versions of an application, in ranges, so that years of them fit into a checkpoint. Pure.
 
-A version that is an int counts up; one that is a day or a time names a run, and may come in any order (PROTOCOL 9.5).
+A version that is an int counts up. One that is a day or a time names a run, and runs may commit in any order
+(PROTOCOL.md 9.5).
 """
 
 import re
@@ -12,25 +13,29 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from dbio_commit.protocol.markers import App, Body, CommitMarker, Count
+from dbio_commit.protocol.markers.bodies import Body, Count
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.start import App
 
 AppVersion = tuple[str, int | date]
 """An application id and a version of it, as callers give them."""
 
 MOST_RANGES = 10_000
-"""For each application: more than a year of hours, of which each is a range. The lowest are forgotten first."""
+"""At most this many ranges for each application: more than a year of hours, each of which is a range. The lowest are
+forgotten first."""
 
 Fate = Literal["new", "committed", "passed", "unknown"]
-"""What a version is: to be committed, committed, lower than one that counted on, or nobody knows."""
+"""What happens to a version: it is to be committed, was committed, is lower than one that counted up, or is not known.
+"""
 
 
 class Versions(Body, frozen=True, kw_only=True):
-    """The committed versions of one application, as a checkpoint has them."""
+    """The committed versions of one application, as a checkpoint records them."""
 
     ranges: Annotated[tuple[tuple[Count, Count], ...], Meta(min_length=1)]
-    """First and last of each, both committed with all between them. Ascending, with gaps between."""
+    """The first and last version of each range. All versions of a range are committed. Ascending, with gaps between."""
     known_from: Count = 0
-    """Whether others that are lower than this were committed, nobody knows."""
+    """Of other versions below this one, it is not known whether they were committed."""
 
     def __post_init__(self) -> None:
         if any(first > last for first, last in self.ranges) or any(a[1] >= b[0] - 1 for a, b in pairwise(self.ranges)):
@@ -49,12 +54,13 @@ class Versions(Body, frozen=True, kw_only=True):
 
 
 def only_highest(version: int) -> Versions:
-    """What a checkpoint of an earlier version tells: the highest, and nothing of lower ones."""
+    """The versions in a checkpoint of an earlier version of this software: only the highest, and nothing about lower
+    ones."""
     return Versions(ranges=((version, version),), known_from=version)
 
 
 def add_up(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -> dict[str, Versions]:
-    """By application id. `before` is what a checkpoint tells."""
+    """The versions by application id. `before` has those in a checkpoint."""
     new: dict[str, set[int]] = {}
     for marker in markers:
         if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
@@ -64,7 +70,7 @@ def add_up(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -
 
 
 def fate_of(app: App, committed: Mapping[str, Versions]) -> Fate:
-    """What becomes of a commit of this application and version."""
+    """What happens to a commit of this application and version."""
     versions = committed.get(app.id)
     if versions is None or app.version > versions.highest:
         return "new"
@@ -76,7 +82,7 @@ def fate_of(app: App, committed: Mapping[str, Versions]) -> Fate:
 
 
 def why_refused(app: App, versions: Versions, *, where: str) -> str:
-    """What is said of a version whose fate is "passed" or "unknown", and what to do."""
+    """The error message for a version whose fate is "passed" or "unknown", with the next step."""
     other = f"If no job of yours committed {versions.highest}, see `dbio check`."
     it, own = f"version {app.version} of application {app.id!r}", f"{app.id}-{app.version}"[-100:]
     if fate_of(app, {app.id: versions}) == "unknown":
@@ -110,13 +116,13 @@ def _joined(ranges: Iterable[tuple[int, int]], known_from: int = 0) -> Versions:
 
 
 def version_number(version: object) -> tuple[object, bool]:
-    """The number of a version, and whether it may come in any order.
+    """The number of a version, and whether it may commit in any order.
 
-    A day is the number of its digits, 20261120, and a time that of its digits in UTC, 20261120130000. What is neither
-    comes back as it is. Raises ValueError for a time with fractions of seconds.
+    The number of a day has its digits, 20261120. That of a time has its digits in UTC, 20261120130000. Any other value
+    comes back unchanged. Raises ValueError for a time with fractions of seconds.
     """
     if isinstance(version, datetime):
-        if version.microsecond or getattr(version, "nanosecond", 0):  # which pandas has
+        if version.microsecond or getattr(version, "nanosecond", 0):  # pandas' timestamps have it
             raise ValueError("a time with fractions of a second")
         at = version if version.tzinfo is None else version.astimezone(UTC)
         return int(f"{at.year:04}{at:%m%d%H%M%S}"), True
@@ -126,7 +132,7 @@ def version_number(version: object) -> tuple[object, bool]:
 
 
 def parse_version(text: str) -> int | date:
-    """The version that a text gives: digits, a day (2026-11-20) or a time (2026-11-20T13:00:00). Raises ValueError."""
+    """The version in a text: digits, a day (2026-11-20) or a time (2026-11-20T13:00:00). Raises ValueError."""
     if text.isascii() and text.isdigit():
         return int(text)
     if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
@@ -137,7 +143,7 @@ def parse_version(text: str) -> int | date:
 
 
 def as_day(version: int) -> date | None:
-    """The day whose number it is, if it is one."""
+    """The day that has this number; None if there is none."""
     text = str(version)
     try:
         return date(int(text[:4]), int(text[4:6]), int(text[6:])) if len(text) == 8 else None

@@ -1,4 +1,4 @@
-"""Spark. What users call is in `api`, and `dbio_commit` hands it on.
+"""Spark: tables are written, read, changed and streamed from PySpark. `api` has the functions that users call.
 
-Nothing is imported here: each of Spark's Python workers imports the rooms that its task needs, and no others.
+Nothing is imported here, so that a Python worker of Spark imports only what its task needs.
 """

@@ -22,10 +22,13 @@ from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.rewrite.clauses import UPSERT, Clause
+from dbio_commit.spark.rewrite.clauses import (
+    UPSERT,
+    Clause,
+)
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 
 if TYPE_CHECKING:
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
+    from dbio_commit.spark.rewrite.base import Rewrite
+    from dbio_commit.spark.write.options import CommitOptions
 
 Path = str | os.PathLike[str]
 
@@ -89,12 +93,13 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     with needs("dbio.write", extra="spark"):
-        from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
+        from dbio_commit.spark.rewrite.base import Rewrite
         from dbio_commit.spark.rewrite.by_condition import replace_rows
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import rows_to_write
         from dbio_commit.spark.write.file_sizes import balanced
-        from dbio_commit.spark.write.plan import WriteOptions, no_commit, plan_write
+        from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
+        from dbio_commit.spark.write.plan import plan_write
         from dbio_commit.spark.write.written import Writing
 
     _check_frame(df)
@@ -116,16 +121,14 @@ def write(
             df.schema,
             mode=mode if replace_where is None else "append",
             partition_by=partition_by,
-            app=app,
             options=options,
-            if_match=if_match,
+            commit=beside,
         )
         if replace_where is not None:
             with balanced(df, plan) as rows:
-                return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, rows)
-        job = plan.begin()
-        with job.transaction() as transaction:
-            writing = Writing(job, transaction, plan.constraints)
+                return replace_rows(Rewrite.of(spark, plan), replace_where, rows)
+        with plan.begin() as transaction:
+            writing = Writing(plan, transaction)
             with balanced(rows_to_write(df, plan) if plan.constraints else df, plan) as rows:
                 if plan.constraints:
                     writing.write(rows)
@@ -176,8 +179,8 @@ def delete(
         dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
     with needs("dbio.delete", extra="spark"):
-        from dbio_commit.spark.rewrite.base import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import replace_rows
+        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
@@ -218,8 +221,8 @@ def update(
         dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
     """
     with needs("dbio.update", extra="spark"):
-        from dbio_commit.spark.rewrite.base import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import update_rows
+        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
@@ -272,8 +275,8 @@ def merge(
     with needs("dbio.merge", extra="spark"):
         from pyspark.sql import DataFrame
 
-        from dbio_commit.spark.rewrite.base import CommitOptions
         from dbio_commit.spark.rewrite.merge import merge_rows
+        from dbio_commit.spark.write.options import CommitOptions
 
     if not isinstance(source, DataFrame) or source.isStreaming:
         raise InvalidInputError(
@@ -305,9 +308,9 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
     """
     with needs("dbio.constrain", extra="spark"):
-        from dbio_commit.spark.rewrite.base import CommitOptions
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
+        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(retries=retries)
     table = open_table(spark, path, storage_options)
@@ -384,7 +387,8 @@ def write_stream(
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
         from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.plan import WriteOptions, plan_write
+        from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+        from dbio_commit.spark.write.plan import plan_write
 
     if not isinstance(df, DataFrame) or not df.isStreaming:
         raise InvalidInputError(
@@ -399,7 +403,8 @@ def write_stream(
     rows, settings = df, look(table.store, table.clock).metadata.settings
     if Constraints.of(settings):
         files = WriteOptions(merge_schema=merge_schema)
-        plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, app=None, options=files)
+        commit = CommitOptions()
+        plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, options=files, commit=commit)
         rows = rows_to_write(df, plan)
     frame, packing = pack(rows, None if rows is df else settings)
     options: dict[str, Any] = {
@@ -471,14 +476,14 @@ def for_each_batch(
     """
     with needs("dbio.for_each_batch", extra="spark"):
         from dbio_commit.spark import feed as streaming
-        from dbio_commit.spark.datasource import register_source
+        from dbio_commit.spark.datasource import ChangedFiles, register_source
         from dbio_commit.spark.feed.changed_rows import columns_of
         from dbio_commit.spark.session.conf import open_table, store_settings
-        from dbio_commit.spark.write.plan import errors_of_workers
+        from dbio_commit.spark.session.errors import errors_of_workers
 
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.feed.for_each import ChangedFiles, start_each, with_rows  # needs Spark 4.2
+    from dbio_commit.spark.feed.for_each import start_each, with_rows  # needs Spark 4.2
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
@@ -559,15 +564,18 @@ def compact(
 
     table = open_table(spark, path, storage_options)
     table.refuse_partition()
+    compact_options = CompactOptions(
+        target_size=target_size,
+        where=where,
+        sort_by=column_names(sort_by),
+        z_order=column_names(z_order),
+        min_files=min_files,
+    )
     with _explained(spark, table):
         return run_compaction(
             table.store,
             table.clock,
-            target_size=target_size,
-            where=where,
-            sort_by=sort_by,
-            z_order=z_order,
-            min_files=min_files,
+            compact_options,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

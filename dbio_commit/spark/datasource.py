@@ -35,23 +35,16 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import columns_of
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.spark.ship.batches import Packing
-from dbio_commit.spark.write import feed_columns as feeds
-from dbio_commit.spark.write.plan import (
-    Job,
-    WriteOptions,
-    WritePlan,
-    app_option,
-    flag_option,
-    number_option,
-    plan_write,
-)
-from dbio_commit.spark.write.task import encode_file_info, run_task
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
+from dbio_commit.spark.write.plan import WritePlan, plan_write
+from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
@@ -167,13 +160,13 @@ class DbioDataSource(DataSource):
         with _explained(self._table, self.settings):
             if self._reads_changes:
                 return self._change_reader(schema)
-            return DbioReader(ReadSpec.of(self._table, schema), self._snapshot.files)
+            return DbioReader(ReadSpec(self._table, schema), self._snapshot.files)
 
     def _change_reader(self, schema: StructType) -> "DbioReader":
         start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
         history, changes = Follower(self._table.store, self._table.clock).changes(start, self._end)
         feeds.refuse_other_types(history, changes, feeds.columns_until(history, self._end))
-        return DbioReader(ReadSpec.of(self._table, schema), [feeds.as_partition(change) for change in changes])
+        return DbioReader(ReadSpec(self._table, schema), [feeds.as_partition(change) for change in changes])
 
     def streamReader(self, schema: StructType) -> Any:
         """A `feed.source.DbioStreamReader`."""
@@ -187,7 +180,7 @@ class DbioDataSource(DataSource):
         options = StreamOptions.parse(self.options)
         with _explained(self._table, self.settings):
             snapshot = self._snapshot
-            spec = ReadSpec.of(self._table, schema)
+            spec = ReadSpec(self._table, schema)
             is_own = snapshot.schema is not None and schema == self.schema()
             return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
@@ -197,7 +190,7 @@ class DbioDataSource(DataSource):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
             is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
-            return DbioWriter(plan.begin(skipped=is_done))
+            return DbioWriter(plan.task_spec(plan.begin(skipped=is_done).terms), plan.schema_to_record)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A `feed.sink.DbioStreamWriter`."""
@@ -233,9 +226,8 @@ class DbioDataSource(DataSource):
                 "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
                 "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        return plan_write(
-            self._table, schema, mode=mode, partition_by=columns, app=app, options=options, if_match=self._if_match()
-        )
+        commit = CommitOptions(app=app, if_match=self._if_match())
+        return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
 
     def _if_match(self) -> str | None:
         """The option ifMatch; or ifTid, the old word for it."""
@@ -298,6 +290,23 @@ class DbioDataSource(DataSource):
         return text.lower()
 
 
+class ChangedFiles(DbioDataSource):
+    """A stream of the names of files, one in each row, for `for_each_batch`. Its options are those of other streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dbio_changed_files"
+
+    def schema(self) -> StructType:
+        _ = super().schema()  # takes the snapshot that has the columns of the stream
+        return StructType().add("file", "string")
+
+    def streamReader(self, schema: StructType) -> Any:
+        from dbio_commit.spark.feed.source import FileLister
+
+        return self._stream_reader(FileLister, schema)
+
+
 def _restored(kind: type[DbioDataSource], state: dict[str, Any]) -> DbioDataSource:
     source = kind.__new__(kind)
     source.__dict__.update(state)
@@ -310,20 +319,21 @@ class _Written(WriterCommitMessage):
 
 
 class DbioWriter(DataSourceArrowWriter):
-    """Runs a write job. Spark calls each of these methods in another process."""
+    """One write, whose transaction has begun. Spark calls each method in another process."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, spec: TaskSpec, schema: Mapping[str, Any] | None) -> None:
+        """`schema`: the table's columns after the write, for its commit."""
+        self._spec, self._schema = spec, schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        return _Written([encode_file_info(info) for info in run_task(self._job.spec, iterator)])
+        return _Written([encode_file_info(info) for info in run_task(self._spec, iterator)])
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with self._job.transaction() as transaction:
-            self._job.commit(transaction, _files(messages))
+        with self._spec.resume() as transaction:
+            commit_files(transaction, _files(messages), self._schema)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._job.abort(self._job.transaction(), _files(messages))
+        abort_files(self._spec.resume(), _files(messages))
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:

@@ -85,8 +85,8 @@ def _on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Se
     if not items:
         return []
     from dbio_commit.spark.session.conf import settle_workers
+    from dbio_commit.spark.session.errors import errors_of_workers
     from dbio_commit.spark.ship.items import ForItems
-    from dbio_commit.spark.write.plan import errors_of_workers
 
     settle_workers(spark)
     rows = [(pickle.dumps(item),) for item in items]

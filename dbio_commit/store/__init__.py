@@ -1,14 +1,15 @@
-"""The seam to where the bytes are: what every store must do, and which one a URL names.
+"""Stores: where the objects of a table are, on a disk, S3, Azure or Google Cloud, behind one contract.
 
-`base` says what is guaranteed; `local`, `s3`, `azure` and `gcs` keep it, each with the calls that were measured to be
-right (docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
+`contract` is what every store guarantees. `local`, `s3`, `azure` and `gcs` implement it, with the calls that were
+measured to be right (docs/STORES.md). `testing.MemoryStore` implements it for tests. A store does not know what its
+objects mean.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from dbio_commit.base.packages import needs
-from dbio_commit.store.base import Listing, Store, Unfinished
+from dbio_commit.store.contract import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 
 __all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_location"]

@@ -21,55 +21,43 @@ from fsspec.asyn import sync
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import DESCRIPTOR, split
-from dbio_commit.store.base import (
-    BATCHES,
-    CONCURRENCY,
-    FsspecStore,
-    Listing,
-    Tail,
-    Unfinished,
-    common_start,
-    tail_of,
-    too_large,
-    within,
-    without_user,
-)
+from dbio_commit.store.contract import Listing, Tail, Unfinished, too_large
+from dbio_commit.store.fsspec_store import FsspecStore, tail_of, without_user
 from dbio_commit.store.location import Location
+from dbio_commit.store.paths import common_start, within
 
 _T = TypeVar("_T")
 
 _FINAL_DOTS = re.compile(r"\.+(?=/|$)")
-"""Of components, which the service leaves out."""
+"""Dots at the end of a component of a path. The service cuts them off."""
 
 
 class AzureStore(FsspecStore):
-    """`put_if_absent` is one PUT with If-None-Match: *. Credentials are adlfs's.
+    """`put_if_absent` is one PUT with If-None-Match: *. adlfs has the credentials.
 
-    The calls are the SDK's own, because adlfs's listing adds a HEAD for every blob, and its bulk deletion masks errors.
+    The calls are the SDK's: adlfs's listing adds a HEAD for every blob, and its deletion of many hides errors.
     """
 
     delete_batch: ClassVar[int] = 256  # the service's limit
-    lists_ranges = True
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         account: dict[str, str] = {}
         if location.account:
             name = location.account.partition(".")[0]  # without the DNS zone
             account = {"account_name": name, "account_host": f"{location.account}.blob.{location.cloud}"}
-        super().__init__(location.url, {**account, **storage_options})
-        self._container, self._prefix = location.container, location.key_prefix
+        super().__init__(location, {**account, **storage_options})
 
     def identify(self) -> str:
         return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
-        # Older versions take no credentials of the environment, and no identity, unless they hear this.
+        # Older versions use no credentials of the environment, and no identity, without this.
         anonymous = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
         options = {**anonymous, **_with_named_key(self.storage_options), "use_listings_cache": False}
         fs = AzureBlobFileSystem(**options)
-        # adlfs has no option for these; with the SDK's own a request takes from 1.5 to 6 minutes to fail.
+        # adlfs has no option for these. With the SDK's values, a request takes from 1.5 to 6 minutes to fail.
         config = fs.service_client._config
         retry = config.retry_policy
         retry.initial_backoff, retry.increment_base, retry.random_jitter_range = 1, 2, 1
@@ -87,18 +75,18 @@ class AzureStore(FsspecStore):
         return self._list("", self._prefix + prefix, flat=False, until=until).entries
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return self._list(under, self._prefix_of(under), flat=True).entries
+        return self._list(under, self.prefix_of(under), flat=True).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing, of all that starts as they all do: give it `neighbours`."""
+        """One listing, of all that has the common beginning of the directories: pass `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
-        start = common_start([self._prefix_of(directory) for directory in directories])
+        start = common_start([self.prefix_of(directory) for directory in directories])
         found = self._list("", start, flat=True).entries
         return within(found, directories)
 
     def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
-        """By what they start with: a listing begins anywhere in S3, and here with a prefix only."""
+        """Groups by common beginnings: a listing of S3 may begin at any key, one of Azure only at a prefix."""
         groups: list[Sequence[str]] = [directories] if directories else []
         while len(groups) < most:
             widest = max(groups, key=len, default=())
@@ -110,20 +98,20 @@ class AzureStore(FsspecStore):
         return sorted(groups, key=lambda it: it[0])
 
     def list_directory(self, under: str = "") -> Listing:
-        return self._list(under, self._prefix_of(under), flat=False)
+        return self._list(under, self.prefix_of(under), flat=False)
 
     def list_unfinished(self) -> list[Unfinished]:
-        return []  # the service drops uncommitted blocks by itself, a week after the last of them
+        return []  # the service does not list them, and drops uncommitted blocks a week after the last of them
 
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         return {}
 
     def _list(self, under: str, prefix: str, *, flat: bool, until: str = "") -> Listing:
-        """All that starts with the prefix; no page more once a blob has come that is after `until`, a path."""
+        """All that starts with the prefix. Stops after the first blob whose path sorts after `until`."""
 
         async def list_blobs() -> Listing:
             client = self._client()
-            # With a hierarchical namespace directories are listed as blobs; only their metadata tells.
+            # With a hierarchical namespace, directories are listed as blobs. Only their metadata shows what they are.
             if flat:
                 pages = client.list_blobs(name_starts_with=prefix, include=["metadata"])
             else:
@@ -134,7 +122,7 @@ class AzureStore(FsspecStore):
                 if not hasattr(blob, "size"):
                     if split(path[:-1])[1]:  # no directory lacks a name
                         found.directories.append(path[:-1])
-                elif until and path > until:  # not of directories: in each page they come before its blobs
+                elif until and path > until:  # of blobs only: in each page, directories come before them
                     break
                 elif not any(key.lower() == "hdi_isfolder" for key in blob.metadata or ()):
                     found.entries.append(Entry(path, blob.size, blob.last_modified))
@@ -152,7 +140,7 @@ class AzureStore(FsspecStore):
         return self._run("read", path, download)
 
     def get_tail(self, path: str, length: int) -> Tail:
-        """A first request for the beginning tells the size, and is all there is of a small blob."""
+        """A first request, for the beginning, also returns the size. It has all of a small blob."""
 
         async def download(start: int) -> Tail:
             try:
@@ -171,7 +159,7 @@ class AzureStore(FsspecStore):
         return Entry(path, properties.size, properties.last_modified)
 
     def keeps_versions(self) -> bool:
-        """By the descriptor's own version; of soft delete only the account's owner is told."""
+        """Whether the descriptor has a version. Soft delete does not count: only the account's owner can see it."""
         with suppress(StoreError):
             found = self._run("look at", DESCRIPTOR, lambda: self._blob(DESCRIPTOR).get_blob_properties())
             return bool(found.version_id)
@@ -183,7 +171,7 @@ class AzureStore(FsspecStore):
                 await self._blob(path).upload_blob(body, length=len(body), overwrite=False)
             except ResourceExistsError as error:
                 if error.status_code == 409 and getattr(error, "error_code", None) not in (None, "BlobAlreadyExists"):
-                    raise  # leased, being deleted, an account that is disabled: not a lost race
+                    raise  # leased, being deleted, or a disabled account: not a lost race
                 return False
             return True
 
@@ -203,16 +191,13 @@ class AzureStore(FsspecStore):
         except ObjectNotFoundError:
             return True
 
-    def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        return self.in_batches(self._delete_batch, paths)
+    def delete_together(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        """One request. If it left any blob, all are deleted singly, since only single requests show which remain.
 
-    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """One request. Where not all went well, only single requests tell what did not.
-
-        The SDK attributes the answers by their position, and does not repeat what a busy service refused.
+        The SDK assigns the answers to the blobs by position, and does not repeat what a busy service refused.
         """
         if len(paths) == 1:
-            return self._delete_singly(paths)
+            return self.delete_singly(paths)
 
         async def delete() -> bool:
             blobs = [self._prefix + path for path in paths]
@@ -226,25 +211,11 @@ class AzureStore(FsspecStore):
             if self._run(f"delete {len(paths)} blobs of", "", delete):
                 return {}
         except StoreError as error:
-            refusals = self._delete_singly(ends := [*{paths[0], paths[-1]}])
-            if len(refusals) == len(ends):
-                return dict.fromkeys(paths, error)
-            # It was about requests for many, which some services, and some signatures, do not have.
-            return refusals | self._delete_singly([path for path in paths if path not in ends])
-        return self._delete_singly(paths)
+            return self.delete_refused(paths, error)
+        return self.delete_singly(paths)
 
-    def _delete_singly(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        def delete(path: str) -> StoreError | None:
-            try:
-                self._run("delete", path, lambda: self._blob(path).delete_blob())
-            except ObjectNotFoundError:
-                return None
-            except StoreError as error:
-                return error
-            return None
-
-        results = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
-        return {path: error for path, error in results if error}
+    def delete_one(self, path: str) -> object:
+        return self._on_loop(lambda: self._blob(path).delete_blob())
 
     def check_spelling(self, directories: Iterable[str]) -> None:
         if cut := next(filter(self.may_respell, directories), None):
@@ -276,8 +247,8 @@ class AzureStore(FsspecStore):
                 "which takes hours, and keep the table out of lifecycle rules that archive"
             )
         if status == 501 or code.startswith(("Unsupported", "FeatureNot", "NotImplemented")):
-            return StoreError(f"{message}; this service does not have such a request, or not a header of it: use an "
-                              "account without what takes it away, or another service")  # fmt: skip
+            return StoreError(f"{message}; this service does not support this request, or one of its headers: use an "
+                              "account without the feature that takes it away, or another service")  # fmt: skip
         if isinstance(error, PermissionError | ClientAuthenticationError) or status in (401, 403):
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, managed identity or storage_options"
@@ -291,12 +262,6 @@ class AzureStore(FsspecStore):
     def failure(self, action: str, path: str, error: BaseException) -> str:
         return super().failure(action, path, error).partition("\n")[0]  # the rest is XML
 
-    def location(self, path: str) -> str:
-        return f"{self._container}/{self._prefix}{path}"
-
-    def _prefix_of(self, directory: str) -> str:
-        return f"{self._prefix}{directory}/" if directory else self._prefix
-
     def _client(self) -> Any:
         return self.fs.service_client.get_container_client(self._container)
 
@@ -304,16 +269,22 @@ class AzureStore(FsspecStore):
         return self._client().get_blob_client(self._prefix + path)
 
     def _run(self, action: str, path: str, request: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The request on fsspec's own event loop, where the filesystem's client lives."""
+        return self.call(action, path, lambda: self._on_loop(request))
 
-        async def on_loop() -> _T:
+    def _on_loop(self, request: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Runs the request on fsspec's event loop, where the filesystem's client lives."""
+
+        async def run() -> _T:
             return await request()
 
-        return self.call(action, path, lambda: cast(_T, sync(self.fs.loop, on_loop)))
+        return cast(_T, sync(self.fs.loop, run))
 
 
 def _with_named_key(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options, in which an account's key names the account: the SDK finds it in `NAME.blob.core.…` only."""
+    """The options with an account's key as a connection string, which names the account.
+
+    Otherwise the SDK finds the account's name only in hosts of the form `NAME.blob.core.…`.
+    """
     key, name, host = (options.get(f"account_{it}") for it in ("key", "name", "host"))
     goes_first = options.get("credential") or options.get("connection_string")
     if goes_first or key is None or not host or host.startswith(f"{name}.blob.core."):
@@ -324,7 +295,7 @@ def _with_named_key(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _simplify_boundary(request: Any) -> None:
-    """Python's boundaries between the parts of a body begin with "=", which Azurite's parser does not survive."""
+    """Removes "=" from the boundaries between the parts of a body: Azurite's parser fails on it."""
     sent = request.http_request
     kind, _, boundary = sent.headers["Content-Type"].partition("boundary=")
     simple = boundary.replace("=", "")

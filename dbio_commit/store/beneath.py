@@ -1,7 +1,7 @@
-"""Directories below a root, gone down into component by component, by descriptors: never through a symbolic link.
+"""Opens directories below a root component by component, by file descriptors, and never through a symbolic link.
 
-A path can be swapped for a link at any moment, a directory that is open cannot. So whatever `local` creates, changes or
-deletes, it does in a directory that was opened here. Knows nothing of tables.
+At any moment another process can replace a path by a link, but not a directory that is open. So `local` creates,
+changes and deletes only in directories that were opened here. Knows nothing of tables.
 """
 
 import errno
@@ -23,7 +23,7 @@ _NO_SUCH_CALL = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class Lacking(OSError):
-    """The file system has not what a commit needs. Never raised once an object has its name."""
+    """The file system lacks a feature that a commit needs. Never raised after an object has its name."""
 
     what: ClassVar[str]
 
@@ -33,7 +33,7 @@ class NoSync(Lacking):
 
 
 def fsync(descriptor: int) -> None:
-    """As `os.fsync`. Raises NoSync where the file system has none for this."""
+    """As `os.fsync`. Raises NoSync if the file system does not support it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -43,7 +43,7 @@ def fsync(descriptor: int) -> None:
 
 
 class LinkInTheWay(OSError):
-    """A symbolic link in the place of a directory below the root."""
+    """A symbolic link where a directory below the root should be."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ELOOP, "a symbolic link, and nothing is written or deleted through one", path)
@@ -55,7 +55,7 @@ class Descent:
 
     descriptors: list[int]
     gained: list[int]
-    """Those of them in which a directory was made."""
+    """Those in which a directory was made."""
 
     @property
     def here(self) -> int:
@@ -63,7 +63,7 @@ class Descent:
         return self.descriptors[-1]
 
     def sync(self) -> None:
-        """What was made on the way here, and what lies here, survives a power cut from now on."""
+        """From now on, the directories that were made on the way, and what lies here, survive a power cut."""
         for descriptor in reversed(self.descriptors):
             if descriptor == self.here or descriptor in self.gained:
                 os.fsync(descriptor)
@@ -71,10 +71,10 @@ class Descent:
 
 @contextmanager
 def descend(root: str, directory: str, *, make: bool = False) -> Iterator[Descent]:
-    """Opens the directory below the root, which itself may be a link. `make` makes what is missing below the root.
+    """Opens the directory below the root. `make` makes what is missing below the root. The root may be a link.
 
-    Raises OSError; LinkInTheWay for a link; with `make` InvalidInputError for a second spelling of a directory, on a
-    disk that takes both for the same.
+    Raises OSError, and LinkInTheWay for a link. With `make`, raises InvalidInputError for another spelling of a
+    directory that exists, on a disk that takes both for the same.
     """
     with ExitStack() as opened:
         descent = Descent([os.open(root, _DIRECTORY)], [])
@@ -113,7 +113,7 @@ def _open(name: str, path: str, parent: int) -> int:
 
 
 def make_root(root: str) -> list[str]:
-    """Makes it where it is missing. Returns the directories above that gained an entry by that."""
+    """Makes the root if it is missing. Returns the directories above that gained an entry."""
     missing: list[str] = []
     while not os.path.isdir(root):
         missing.append(root)
@@ -136,17 +136,17 @@ def sync_directory(path: str) -> None:
 
 
 def refuse_other_spelling(parent: int, child: int, name: str, path: str) -> None:
-    """Raises InvalidInputError where the open child is on the disk by another name, which the disk takes for this one.
+    """Raises InvalidInputError if the open child has another name on the disk, which the disk takes for this one.
 
-    Two partitions would share a directory, and vacuum would find there what only one of them names. It costs a look at
-    one other spelling; only a disk that knows the child by that, too, is asked for its list.
+    Two partitions would share a directory, and vacuum would find files there that only one of them names. Only if the
+    disk also finds the child under another spelling, the parent is listed.
     """
     own = os.fstat(child)
     if any(_is_at(parent, other, own) for other in _spellings(name)) and name not in os.listdir(parent):
         raise InvalidInputError(
-            f"{path} cannot be written: this disk takes another spelling of its name for the same directory, and has "
-            "it by that; use one spelling (upper and lower case, composed letters, dots or spaces at the end), or a "
-            "store that keeps names as they are"
+            f"{path} cannot be written: the directory exists under another spelling, which this disk takes for the "
+            "same; use one spelling (upper and lower case, composed letters, dots or spaces at the end), or a store "
+            "that keeps names as they are"
         )
 
 
@@ -158,5 +158,5 @@ def _spellings(name: str) -> set[str]:
 def _is_at(parent: int, name: str, status: os.stat_result) -> bool:
     try:
         return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), status)
-    except (OSError, ValueError):  # not there; or too long, or no name at all
+    except (OSError, ValueError):  # not there, too long, or not a valid name
         return False

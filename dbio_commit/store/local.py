@@ -5,17 +5,13 @@ import io
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from threading import Thread
 from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar, cast
-from uuid import uuid4
 
 from dbio_commit.base.errors import (
-    AccessDeniedError,
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
@@ -26,10 +22,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store.beneath import (
-    Lacking,
     LinkInTheWay,
     descend,
     fsync,
@@ -37,36 +31,41 @@ from dbio_commit.store.beneath import (
     refuse_other_spelling,
     sync_directory,
 )
+from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
+from dbio_commit.store.disk_files import (
+    READ,
+    SyncedEarly,
+    link_new,
+    open_new,
+    refuse_copies,
+    rename_new,
+    sync_file,
+    unlink,
+    unlink_temporary,
+)
+from dbio_commit.store.disk_tree import DiskTree, is_hidden_path
 from dbio_commit.store.location import Location
 from dbio_commit.store.mounts import find_mount, instead_of_mount
+from dbio_commit.store.paths import remove_upwards
 from dbio_commit.store.upload import Upload
 
 _log = get_logger(__name__)
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
-_TEMPORARY = "._dbio-"
-_SYNC_BYTES = 8 * 1024 * 1024
 _ATTEMPTS = 100
-_OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a pipe would wait for its other end
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
 _PATIENCE_S = 0.02
-"""So long calls may wait for a disk before there are threads for them; and no longer than they are at work."""
+"""How long calls wait for a disk before they get threads, at the least. They also wait as long as they have worked."""
 
 _LOOKED_AT: set[str] = set()
-"""Roots whose file system this process has seen to be one that can commit."""
-
-_UNTOLD_S = 1234
-"""The modification time, in s since 1970, of what is not linked to its name yet: its change time is the right one."""
+"""Roots whose file system this process has found to be one that can commit."""
 
 
 class LocalStore(Store):
     """`put_if_absent` writes and fsyncs a temporary file, then hard-links it to its name, which is atomic.
 
-    Reads of data follow symbolic links, since people link data in. Markers must be what they are; and nothing is
-    written or deleted through a link below the root.
+    Reads of data follow symbolic links, since people link data into tables. A marker must not be a link, and nothing
+    is written or deleted through a link below the root.
     """
 
     is_disk = True
@@ -76,6 +75,7 @@ class LocalStore(Store):
         if storage_options:
             raise InvalidInputError(f"a local path takes no storage_options, but got {sorted(storage_options)}")
         self.url = location.prefix
+        self._tree = DiskTree(self.url)
 
     @property
     def identity(self) -> str:
@@ -86,9 +86,9 @@ class LocalStore(Store):
         return str(os.geteuid())
 
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
-        """One after the other, as long as the disk answers at once: in threads they would wait for Python's lock.
+        """One after the other while the disk answers at once, otherwise in threads.
 
-        Not all do: some lie behind a network.
+        Threads would only wait for Python's lock. But some file systems lie behind a network.
         """
         answers: list[_T] = []
         began_s, at_work_s = perf_counter(), thread_time()
@@ -104,9 +104,9 @@ class LocalStore(Store):
     settle_s = 0.1
 
     def list_log(self, *prefixes: str) -> list[Entry]:
-        with self._children("", links=True, prefixes=prefixes or ("_",)) as (_, children):
+        with self._tree.children("", links=True, prefixes=prefixes or ("_",)) as (_, children):
             files = (child for child in children if not child.is_dir(follow_symlinks=False))
-            return [entry for child in files if (entry := self._listed(child.name, child))]
+            return [entry for child in files if (entry := self._tree.listed(child.name, child))]
 
     def stat_log(self, *names: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
@@ -114,137 +114,58 @@ class LocalStore(Store):
             with suppress(ObjectNotFoundError):
                 status = self._status(name)
                 if not stat.S_ISDIR(status.st_mode):  # as in `list_log`
-                    found[name] = self._entry(name, status)
+                    found[name] = self._tree.entry(name, status)
         return found
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return list(self._walk(under, links=links))
+        return list(self._tree.walk(under, links=links))
 
     def list_directory(self, under: str = "") -> Listing:
         found = Listing([], [])
-        with self._children(under, links=False) as (_, children):
+        with self._tree.children(under, links=False) as (_, children):
             for child in children:
                 path = names.join(under, child.name)
                 if child.is_dir(follow_symlinks=False):
                     found.directories.append(path)
-                elif entry := self._listed(path, child):
+                elif entry := self._tree.listed(path, child):
                     found.entries.append(entry)
         return found
 
     def list_unfinished(self) -> list[Unfinished]:
-        entries = self._walk("", links=False, temporary=True)
+        entries = self._tree.walk("", links=False, temporary=True)
         return [Unfinished(entry.path, entry.path, entry.size, entry.modified) for entry in entries]
-
-    def _walk(self, top: str, *, links: bool, temporary: bool = False) -> Iterator[Entry]:
-        """Every file below. Each directory once, under its own path if it has one here: links may lead in circles."""
-        seen: set[tuple[int, int]] = set()
-        rest: list[Entry | str] = [top]  # what comes next is last; a directory by its path
-        linked: list[str] = []
-        while rest or linked:
-            it = rest.pop() if rest else linked.pop(0)
-            if isinstance(it, Entry):
-                yield it
-                continue
-            with self._children(it, links=links) as (identity, children):
-                if identity not in seen:
-                    seen.add(identity)
-                    for child in reversed(children):
-                        path = names.join(it, child.name)
-                        if child.is_dir(follow_symlinks=False):
-                            rest.append(path)
-                        elif self._leads_to_directory(path, child):
-                            linked.append(path)
-                        elif entry := self._listed(path, child, temporary=temporary):
-                            rest.append(entry)
-
-    @contextmanager
-    def _children(
-        self, directory: str, *, links: bool, prefixes: tuple[str, ...] = ("",)
-    ) -> Iterator[tuple[tuple[int, int], list[os.DirEntry[str]]]]:
-        """Which directory it is, and what lies in it; look at that only as long as it is open."""
-        with ExitStack() as opened:
-            children: list[os.DirEntry[str]] = []
-            identity = (0, 0)
-            with self._translating("list", directory), suppress(FileNotFoundError, NotADirectoryError, LinkInTheWay):
-                # Else there is no root, or the directory has gone since its parent was listed.
-                if links:
-                    descriptor = os.open(self._local(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    opened.callback(os.close, descriptor)
-                else:
-                    descriptor = opened.enter_context(descend(self.url, directory)).here
-                status = os.fstat(descriptor)
-                identity = (status.st_dev, status.st_ino)
-                with os.scandir(descriptor) as found:
-                    children = [e for e in found if e.name.startswith(prefixes) and (links or not e.is_symlink())]
-            yield identity, sorted(children, key=lambda child: child.name)
-
-    def _leads_to_directory(self, path: str, child: os.DirEntry[str]) -> bool:
-        """Whether it is a symbolic link to a directory, which readers do not skip."""
-        if not child.is_symlink() or names.is_hidden(child.name):
-            return False
-        try:
-            return child.is_dir()
-        except OSError as error:
-            if error.errno == errno.ELOOP:  # it leads nowhere but to itself
-                return False
-            raise self._translate(error, "list", path) from error
-
-    def _listed(self, path: str, child: os.DirEntry[str], *, temporary: bool = False) -> Entry | None:
-        """None for what is no object: of the other kind, gone since it was listed, or neither file nor marker."""
-        if child.name.startswith(_TEMPORARY) is not temporary:
-            return None
-        is_hidden = names.is_hidden(child.name)
-        try:
-            status = child.stat(follow_symlinks=not is_hidden)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP:
-                return None
-            raise self._translate(error, "look at", path) from error
-        # A marker that is no file is there all the same, and reading it says what is wrong.
-        return self._entry(path, status) if is_hidden or stat.S_ISREG(status.st_mode) else None
-
-    def _entry(self, path: str, status: os.stat_result) -> Entry:
-        seconds = status.st_ctime if status.st_mtime == _UNTOLD_S else status.st_mtime
-        try:
-            modified = datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):
-            raise StoreError(
-                f"{self._local(path)} has a modification time that no calendar holds ({seconds:g} s since "
-                "1970); set it right with `touch`"
-            ) from None
-        return Entry(path, status.st_size, modified)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        with self._translating("read", path):
+        with self._tree.translating("read", path):
             descriptor, size = self._open(path)
-            try:  # without a buffered file, which takes longer than to read a marker
+            try:  # a buffered file would take longer than reading a marker
                 body, most = b"", min(size, limit_bytes) + 1
                 while len(body) <= limit_bytes and (piece := os.read(descriptor, most)):
                     body += piece
             finally:
                 os.close(descriptor)
         if len(body) > limit_bytes:
-            raise too_large(self._local(path), limit_bytes)
+            raise too_large(self._tree.path_of(path), limit_bytes)
         return body
 
     def stat(self, path: str) -> Entry:
-        return self._entry(path, self._status(path))
+        return self._tree.entry(path, self._status(path))
 
     def _status(self, path: str) -> os.stat_result:
-        with self._translating("look at", path):
-            return os.stat(self._local(path), follow_symlinks=not _is_hidden(path))
+        with self._tree.translating("look at", path):
+            return os.stat(self._tree.path_of(path), follow_symlinks=not is_hidden_path(path))
 
     def open_read(self, path: str) -> BinaryIO:
-        with self._translating("read", path):
+        with self._tree.translating("read", path):
             return open(self._open(path)[0], "rb")
 
     def _open(self, path: str) -> tuple[int, int]:
-        """A descriptor, and how many bytes the file has."""
-        is_hidden = _is_hidden(path)
+        """A descriptor, and the size of the file in bytes."""
+        is_hidden = is_hidden_path(path)
         try:
-            descriptor = os.open(self._local(path), _READ | os.O_NOFOLLOW if is_hidden else _READ)
+            descriptor = os.open(self._tree.path_of(path), READ | os.O_NOFOLLOW if is_hidden else READ)
         except OSError as error:
             if is_hidden and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link; a socket
                 raise self._no_file(path) from None
@@ -259,8 +180,8 @@ class LocalStore(Store):
         return descriptor, status.st_size
 
     def _no_file(self, path: str) -> DbioError:
-        message = f"{self._local(path)} is no regular file, but a directory, a link, a pipe or a device"
-        if _is_hidden(path):
+        message = f"{self._tree.path_of(path)} is not a regular file, but a directory, a link, a pipe or a device"
+        if is_hidden_path(path):
             return CorruptMarkerError(f"{message}; no writer makes such a marker: put the file itself in its place")
         return StoreError(f"{message}; remove it, or put the file in its place")
 
@@ -276,12 +197,12 @@ class LocalStore(Store):
                 if not is_known:
                     fsync(descent.here)
                 if is_fuse:
-                    _refuse_copies(descent.here)
-                is_first = _link_new(descent.here, name, body)
-                descent.sync()  # whoever loses relies on what is there, and its winner may not have come to this
+                    refuse_copies(descent.here)
+                is_first = link_new(descent.here, name, body)
+                descent.sync()  # also if another call won, which may not have synced the object yet
                 return is_first
 
-        with self._translating("create", path):
+        with self._tree.translating("create", path):
             above = make_root(self.url)
             is_first = _again(put)
             for gained in above:
@@ -290,21 +211,21 @@ class LocalStore(Store):
         return is_first
 
     def _look_at_mount(self) -> bool:
-        """Once a process, before the first marker. Whether it is FUSE, whose links are to be tried out.
+        """Called once a process, before the first marker. Returns whether it is FUSE, whose hard links must be tried.
 
-        Raises UnsupportedStoreError for an object store behind FUSE; warns of NFS.
+        Raises UnsupportedStoreError for an object store behind FUSE. Warns of NFS.
         """
         mount = find_mount(self.url)
         if mount and mount.object_store:
             raise UnsupportedStoreError(
                 f"{self.url} lies on {mount}: an object store that is mounted as a disk, where a hard link is a copy "
-                "or fails, and what others write shows late. Nothing was written; give "
+                "or fails, and what others write appears late. Nothing was written; give "
                 f"{instead_of_mount(self.url, mount)}"
             )
         if mount and mount.caches_names:
-            _log.warning("%s lies on %s: NFS, which caches names and lists, so that two machines may both believe that "
-                         "theirs is the next commit; mount it with noac,lookupcache=none, or write from one machine "
-                         "only (docs/STORES.md, Network disks)", self.url, mount)  # fmt: skip
+            _log.warning("%s lies on %s: NFS, which caches names and listings, so that two machines may both believe "
+                         "that theirs is the next commit; mount it with noac,lookupcache=none, or write from one "
+                         "machine only (docs/STORES.md, Network disks)", self.url, mount)  # fmt: skip
         return mount is not None and mount.is_fuse
 
     def replace(self, path: str, body: bytes) -> None:
@@ -312,10 +233,10 @@ class LocalStore(Store):
 
         def put() -> None:
             with descend(self.url, directory, make=True) as descent:
-                _rename_new(descent.here, name, body)
+                rename_new(descent.here, name, body)
                 descent.sync()
 
-        with self._translating("replace", path):
+        with self._tree.translating("replace", path):
             above = make_root(self.url)
             _again(put)
             for gained in above:
@@ -324,16 +245,16 @@ class LocalStore(Store):
     def open_write(self, path: str) -> BinaryIO:
         directory, name = names.split(path)
 
-        def open_new() -> _SyncedEarly:
+        def open_it() -> SyncedEarly:
             with descend(self.url, directory, make=True) as descent:
-                return _SyncedEarly(os.open(name, _CREATE, 0o666, dir_fd=descent.here), "wb")
+                return SyncedEarly(open_new(descent.here, name), "wb")
 
         def create() -> BinaryIO:
             make_root(self.url)
-            return cast(BinaryIO, io.BufferedWriter(_again(open_new)))
+            return cast(BinaryIO, io.BufferedWriter(_again(open_it)))
 
         def guard(function: Callable[[], Any]) -> Any:
-            with self._translating("write", path):
+            with self._tree.translating("write", path):
                 return function()
 
         return cast(BinaryIO, Upload(create, guard))
@@ -343,31 +264,31 @@ class LocalStore(Store):
             with descend(self.url, names.split(path)[0], make=True):
                 pass
 
-        with self._translating("create the directory of", path):
+        with self._tree.translating("create the directory of", path):
             make_root(self.url)
             _again(make)
-        return self._local(path)
+        return self._tree.path_of(path)
 
     def check_spelling(self, directories: Iterable[str]) -> None:
         for directory in sorted(set(directories)):
             with (
                 suppress(ObjectNotFoundError),
-                self._translating("look at", directory),
+                self._tree.translating("look at", directory),
                 descend(self.url, directory) as descent,
             ):
                 for name, (parent, child) in zip(directory.split("/"), pairwise(descent.descriptors), strict=False):
-                    refuse_other_spelling(parent, child, name, self._local(directory))
+                    refuse_other_spelling(parent, child, name, self._tree.path_of(directory))
 
     def may_respell(self, path: str) -> bool:
         return True
 
     def is_same(self, path: str, other: str) -> bool:
         try:
-            first, second = (os.stat(self._local(it), follow_symlinks=False) for it in (path, other))
+            first, second = (os.stat(self._tree.path_of(it), follow_symlinks=False) for it in (path, other))
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise self._translate(error, "look at", path) from error
+            raise self._tree.translate(error, "look at", path) from error
         return os.path.samestat(first, second)
 
     def behind_links(self, paths: Iterable[str]) -> set[str]:
@@ -381,34 +302,37 @@ class LocalStore(Store):
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise self._translate(error, "look at", directory) from error
+                raise self._tree.translate(error, "look at", directory) from error
         return found
 
     def make_durable(self, paths: Iterable[str]) -> None:
         by_directory = _by_directory(paths)
         for directory, files in by_directory.items():
-            with self._translating("sync", names.join(directory, files[0])), descend(self.url, directory) as descent:
+            with (
+                self._tree.translating("sync", names.join(directory, files[0])),
+                descend(self.url, directory) as descent,
+            ):
                 for name in files:
-                    with self._translating("sync", names.join(directory, name)):
-                        _sync_file(descent.here, name)
+                    with self._tree.translating("sync", names.join(directory, name)):
+                        sync_file(descent.here, name)
         above = {""}
         for directory in by_directory:
             while directory not in above:
                 above.add(directory)
                 directory = names.split(directory)[0]
         for directory in sorted(above, reverse=True):
-            with self._translating("sync", directory), descend(self.url, directory) as descent:
+            with self._tree.translating("sync", directory), descend(self.url, directory) as descent:
                 fsync(descent.here)
-        with suppress(PermissionError):  # the directory that holds the root need not be ours to open
+        with suppress(PermissionError):  # this user may not be allowed to open the directory above the root
             sync_directory(os.path.dirname(self.url))
 
     # --- deleting -------------------------------------------------------------------------------------------------
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        return self.in_batches(lambda batch: self._delete(batch, _unlink), paths)
+        return self.in_batches(lambda batch: self._delete(batch, unlink), paths)
 
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
-        failures = self._delete([item.path for item in items], _unlink_temporary)
+        failures = self._delete([item.path for item in items], unlink_temporary)
         return {path: error for path, error in failures.items() if not isinstance(error.__cause__, LinkInTheWay)}
 
     def _delete(self, paths: Sequence[str], unlink: Callable[[int, str], None]) -> dict[str, StoreError]:
@@ -416,7 +340,7 @@ class LocalStore(Store):
 
         def attempt(tried: Sequence[str], function: Callable[[], None]) -> None:
             try:
-                with self._translating("delete", tried[0]):
+                with self._tree.translating("delete", tried[0]):
                     function()
             except ObjectNotFoundError:
                 pass
@@ -435,7 +359,7 @@ class LocalStore(Store):
 
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
         def remove(path: str) -> bool:
-            with self._translating("remove the directory", path):
+            with self._tree.translating("remove the directory", path):
                 return self._rmdir(path)
 
         return remove_upwards(paths, remove)
@@ -453,79 +377,8 @@ class LocalStore(Store):
             raise
         return True
 
-    # --- all ------------------------------------------------------------------------------------------------------
-
-    def _local(self, path: str) -> str:
-        return os.path.join(self.url, path) if path else self.url
-
-    @contextmanager
-    def _translating(self, action: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._translate(error, action, path) from error
-
-    def _translate(self, error: OSError, action: str, path: str) -> DbioError:
-        message = f"cannot {action} {self._local(path)}: {error.strerror or error}"
-        if isinstance(error, Lacking):
-            mount = find_mount(self.url)
-            which = f" ({mount})" if mount else ""
-            return UnsupportedStoreError(
-                f"{message}; this file system{which} {error.what}, which a commit needs: give "
-                f"{instead_of_mount(self.url, mount)}"
-            )
-        if isinstance(error, LinkInTheWay):
-            return StoreError(f"cannot {action} {self._local(path)}: {error.filename} is {error.strerror}; name the "
-                              "directory that it leads to")  # fmt: skip
-        if isinstance(error, FileNotFoundError | NotADirectoryError) and action in _OF_WHAT_IS_THERE:
-            return ObjectNotFoundError(message)
-        if isinstance(error, PermissionError):
-            return AccessDeniedError(f"{message}; give this user access to it")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreError(f"{message}; make room there, then try again")
-        if error.errno == errno.EROFS:
-            return StoreError(f"{message}; mount it for writing, or name another path")
-        return StoreError(f"{message}; check the path and the disk, then try again")
-
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
-
-
-class _SyncedEarly(io.FileIO):
-    """Brings what is written to the disk in the background, so that little is left for `make_durable` to wait for."""
-
-    def __init__(self, descriptor: int, mode: str) -> None:
-        super().__init__(descriptor, mode)
-        self._unsynced = 0
-        self._thread: Thread | None = None
-        self._failure: OSError | None = None
-
-    def write(self, data: Any, /) -> int:
-        written = super().write(data)
-        self._unsynced += written
-        if self._unsynced >= _SYNC_BYTES and not (self._thread and self._thread.is_alive()):
-            self._unsynced = 0
-            self._thread = Thread(target=self._sync, name="dbio-sync")
-            self._thread.start()
-        return written
-
-    def _sync(self) -> None:
-        try:
-            os.fsync(self.fileno())
-        except OSError as error:
-            self._failure = error
-
-    def close(self) -> None:
-        if self._thread:
-            self._thread.join()
-        super().close()
-        if self._failure:  # the kernel tells of it once only: a later fsync would succeed
-            failure, self._failure = self._failure, None
-            raise failure
-
-
-def _is_hidden(path: str) -> bool:
-    return names.is_hidden(names.split(path)[1])
 
 
 def _is_link(directory: int, name: str) -> bool:
@@ -543,128 +396,8 @@ def _by_directory(paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _again(create: Callable[[], _T]) -> _T:
-    """Calls it a few times more where a directory has gone: vacuum may remove one while there is nothing in it."""
+    """Calls `create` again if a directory has gone: vacuum may remove one while it is empty."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):
             return create()
     return create()
-
-
-def _rename_new(here: int, name: str, body: bytes) -> None:
-    temporary = _TEMPORARY + uuid4().hex
-    with open(os.open(temporary, _CREATE, 0o666, dir_fd=here), "wb") as file:
-        try:
-            file.write(body)
-            file.flush()
-            fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=here)
-
-
-def _link_new(here: int, name: str, body: bytes) -> bool:
-    """The time of the new file is that of its link, which only the disk knows: it is the change time right after.
-
-    Until that is copied, `_UNTOLD_S` says so; and the temporary name goes last, since its removal changes it.
-    """
-    temporary = _TEMPORARY + uuid4().hex
-    with open(os.open(temporary, _CREATE, 0o666, dir_fd=here), "wb") as file:
-        try:
-            file.write(body)
-            file.flush()
-            _set_time(file.fileno(), _UNTOLD_S * 10**9)
-            fsync(file.fileno())
-            try:
-                _link(here, temporary, name)
-            except FileExistsError:
-                return False
-            _tell_time(file.fileno())
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=here)
-    return True
-
-
-def _tell_time(descriptor: int) -> None:
-    changed = os.fstat(descriptor).st_ctime_ns
-    os.utime(descriptor, ns=(changed, changed))
-
-
-class _NoLinks(Lacking):
-    what = "has no hard links"
-
-
-class _NoTimes(Lacking):
-    what = "does not let this user set the times of his files"
-
-
-_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
-_NO_TIMES = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-
-
-def _link(here: int, name: str, other: str) -> None:
-    try:
-        os.link(name, other, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in _NO_LINKS:
-            raise _NoLinks(error.errno, error.strerror) from error
-        raise
-
-
-def _set_time(descriptor: int, time_ns: int) -> None:
-    try:
-        os.utime(descriptor, ns=(time_ns, time_ns))
-    except OSError as error:
-        if error.errno in _NO_TIMES:
-            raise _NoTimes(error.errno, error.strerror) from error
-        raise
-
-
-class _Copies(Lacking):
-    what = "makes a copy where a hard link is asked for"
-
-
-def _refuse_copies(here: int) -> None:
-    """Raises `_Copies` where what is written to a file does not show under a second name of it."""
-    first, second = (_TEMPORARY + uuid4().hex for _ in range(2))
-    with open(os.open(first, _CREATE, 0o666, dir_fd=here), "wb") as file:
-        try:
-            _link(here, first, second)
-            file.write(b"x")
-            file.close()
-            descriptor = os.open(second, _READ | os.O_NOFOLLOW, dir_fd=here)
-            try:
-                if os.read(descriptor, 1) != b"x":
-                    raise _Copies(errno.EXDEV, "not the same file under both names")
-            finally:
-                os.close(descriptor)
-        finally:
-            for name in (first, second):
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=here)
-
-
-def _unlink(here: int, name: str) -> None:
-    os.unlink(name, dir_fd=here)
-
-
-def _unlink_temporary(here: int, name: str) -> None:
-    """What a writer that died had linked to its name already is not to become younger by this."""
-    with suppress(FileNotFoundError):
-        status = os.stat(name, dir_fd=here, follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) and status.st_mtime == _UNTOLD_S and status.st_nlink > 1:
-            descriptor = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
-            try:
-                _tell_time(descriptor)
-            finally:
-                os.close(descriptor)
-    os.unlink(name, dir_fd=here)
-
-
-def _sync_file(here: int, name: str) -> None:
-    descriptor = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
-    try:
-        fsync(descriptor)
-    finally:
-        os.close(descriptor)

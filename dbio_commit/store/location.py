@@ -1,4 +1,4 @@
-"""URLs and paths that users write, taken apart: scheme, container and prefix. Pure but for the working directory."""
+"""Parses the URLs and paths that users write: scheme, container and prefix. Pure except for the working directory."""
 
 import os.path
 import re
@@ -9,7 +9,7 @@ from dbio_commit.base.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9][a-z0-9-]*(?:\.z[0-9]{1,3})?)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
-"""An account, with its DNS zone where it has one: `lake.z01.dfs.storage.azure.net`; or OneLake, of a region, too."""
+"""An account, with its DNS zone if it has one: `lake.z01.dfs.storage.azure.net`. Or OneLake, also of a region."""
 
 Scheme = Literal["file", "s3", "az", "gs"]
 
@@ -29,15 +29,15 @@ _SCHEMES: dict[str, Scheme] = {
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The root of a table: where it is, in one spelling for each store."""
+    """Where the root of a table is, in one spelling for each store."""
 
     scheme: Scheme
     container: str
     """The bucket (S3, Google) or container (Azure); "" on a local disk."""
     prefix: str
-    """The key prefix without slashes at its ends; on a local disk the absolute path."""
+    """The key prefix without slashes at its ends. On a local disk, the absolute path."""
     account: str | None = None
-    """The Azure storage account, where the URL names it; with its DNS zone, where it has one: "lake.z01"."""
+    """The Azure storage account if the URL names one, with its DNS zone if it has one: "lake.z01"."""
     cloud: str = "core.windows.net"
     """The domain of the account's hosts."""
 
@@ -51,9 +51,9 @@ class Location:
         return f"{self.scheme}://{self.container}/{self.prefix}".rstrip("/")
 
     def hadoop_url(self, *, s3: str = "s3a", account: str | None = None) -> str:
-        """As Hadoop and those who share its spelling write it, not escaped, with `s3` as the scheme of S3.
+        """The URL as Hadoop writes it, not escaped, with `s3` as the scheme of S3.
 
-        `account` is that of an Azure container whose URL names none.
+        `account` is the account of an Azure container whose URL names none.
         """
         if self.scheme == "file":
             return f"file://{self.prefix}"
@@ -64,7 +64,7 @@ class Location:
 
     @property
     def key_prefix(self) -> str:
-        """What the keys of all objects of the table begin with, up to and with the slash."""
+        """What the keys of all objects of the table begin with, including the slash."""
         return f"{self.prefix}/" if self.prefix else ""
 
     def url_of(self, path: str) -> str:
@@ -73,13 +73,13 @@ class Location:
 
 
 def is_plain(path: str) -> bool:
-    """Whether it is a path without a scheme, which `parse_location` takes for one on a disk."""
+    """Whether it is a path without a scheme, so that `parse_location` takes it for one on a disk."""
     match = _SCHEME.match(path)
     return match is None or (match[1].lower() not in _SCHEMES and not path.startswith("/", match.end()))
 
 
 def instead_of(url: str) -> str:
-    """What to give instead of a URL of another kind, as the end of a sentence; "" where nothing is known of it."""
+    """What to use instead of a URL of another kind, as the end of a sentence. "" if the scheme is not known."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if scheme in ("wasb", "wasbs") and (found := _WASB.fullmatch(url)):
@@ -91,7 +91,7 @@ _WASB = re.compile(r"(?i:wasbs?)://(?P<container>[a-z0-9$-]+)@(?P<account>[a-z0-
 
 _S3_GATEWAY = (
     "s3://BUCKET/…, with its S3 gateway as endpoint_url in storage_options, if that has conditional writes: the first "
-    "write tries it out"
+    "write tests that"
 )
 
 _INSTEAD: dict[tuple[str, ...], str] = {
@@ -113,7 +113,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: and plain
     paths.
 
-    Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for what is no path.
+    Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for other types.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -136,14 +136,14 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
 
 
 def _object_location(scheme: Literal["s3", "az", "gs"], authority: str, prefix: str) -> Location:
-    if scheme == "s3" and "@" not in authority:  # or it may hold credentials, and is shown to nobody
+    if scheme == "s3" and "@" not in authority:  # with "@" it may hold credentials, so it must not be shown
         _check_bucket(authority, prefix)
     container, at, host = authority.partition("@")
     account = _AZURE_HOST.fullmatch(host) if at and scheme == "az" else None
     if (at and not account) or ":" in authority:
         raise InvalidInputError(
-            "the URL's host part is none of a bucket, a container or container@account.dfs.core.windows.net; "
-            "where it holds credentials, pass them as storage_options instead (URLs end up in logs)"
+            "the URL's host part is not a bucket, a container or container@account.dfs.core.windows.net; if it "
+            "holds credentials, pass them as storage_options instead (URLs end up in logs)"
         )
     if not container:
         raise InvalidInputError(f"{scheme}:///{prefix} names no {'container' if scheme == 'az' else 'bucket'}")
@@ -164,19 +164,19 @@ def _object_location(scheme: Literal["s3", "az", "gs"], authority: str, prefix: 
 
 
 def _check_bucket(bucket: str, prefix: str) -> None:
-    """Raises InvalidInputError for what stands in the place of a bucket, and is none that a table can lie in."""
+    """Raises InvalidInputError for a bucket, or what is given instead of one, in which no table can lie."""
     name = prefix.partition("/")[0]
     if bucket.startswith("arn:") and not name.endswith(".mrap"):
         raise InvalidInputError(
             f"{bucket}/{name} is an ARN: give the bucket itself, or the alias of the access point, which ends with "
-            f"-s3alias (`aws s3control get-access-point --name NAME`, or the console, tells it): s3://ALIAS/…"
+            f"-s3alias (`aws s3control get-access-point --name NAME`, or the console, shows it): s3://ALIAS/…"
         )
     for suffix, what in _NO_BUCKETS.items():
         if (name if bucket.startswith("arn:") else bucket).endswith(suffix):
             raise InvalidInputError(f"{bucket} is {what}; put the table into a general purpose bucket")
 
 
-_UNSORTED = "whose lists are not sorted, and begin with whole directories only: no log can be found in them"
+_UNSORTED = "whose listings are not sorted, and start only at whole directories: no log can be found in them"
 _NO_BUCKETS = {
     "--x-s3": f"a directory bucket (S3 Express One Zone), {_UNSORTED}",
     "--xa-s3": f"an access point of a directory bucket (S3 Express One Zone), {_UNSORTED}",
@@ -188,7 +188,7 @@ _NO_BUCKETS = {
 
 def _clean_key(key: str) -> str:
     if "?" in key:
-        raise InvalidInputError("the path has a '?'; where it holds a signature, pass it as storage_options instead")
+        raise InvalidInputError("the path has a '?'; if it holds a signature, pass that as storage_options instead")
     components = [component for component in key.split("/") if component]
     if any(component in (".", "..") for component in components):
         raise InvalidInputError(f"the path {key!r} holds '.' or '..', which object stores do not resolve")

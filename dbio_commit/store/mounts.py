@@ -1,6 +1,6 @@
-"""What file system a path lies on, by the system's table of mounts, and what to give instead of one that cannot commit.
+"""Which file system a path lies on, and which path or URL to use instead of one where no commit is possible.
 
-Linux tells; elsewhere nothing is known. Pure but for `read_mounts`.
+Linux lists its mounts. On other systems nothing is known. Pure except `read_mounts`.
 """
 
 import os.path
@@ -32,7 +32,7 @@ class Mount:
 
     @property
     def object_store(self) -> str | None:
-        """What to give instead, where this is an object store behind FUSE, whose links are copies, or fail."""
+        """The URL to use instead, if this is an object store behind FUSE: there hard links are copies, or fail."""
         if not self.is_fuse:
             return None
         name = f"{self.kind.partition('.')[2]} {self.source}".lower()
@@ -40,7 +40,7 @@ class Mount:
 
     @property
     def caches_names(self) -> bool:
-        """Whether it is NFS, mounted so that a name may be seen later than it is there."""
+        """Whether it is NFS, mounted so that a new name may appear late on other machines."""
         return self.kind in ("nfs", "nfs4") and not {"noac", "lookupcache=none"} <= self.options
 
 
@@ -55,15 +55,15 @@ _OBJECT_STORES = {
 }
 
 _PLACES = {
-    "/Volumes": "the URL of the volume's storage location (`DESCRIBE VOLUME` tells it): " + f"{_S3} or {_AZURE}",
+    "/Volumes": "the URL of the volume's storage location (`DESCRIBE VOLUME` shows it): " + f"{_S3} or {_AZURE}",
     "/dbfs": f"the URL of what is mounted there (`dbutils.fs.mounts()` lists it), {_S3} or {_AZURE}",
     "/lakehouse/default": "abfss://WORKSPACE@onelake.dfs.fabric.microsoft.com/LAKEHOUSE.Lakehouse/Files/…",
 }
-"""Where platforms mount object stores, and what to give instead."""
+"""Where platforms mount object stores, and the URL to use instead."""
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """The mounts in the form of /proc/self/mountinfo; lines in another form are passed over."""
+    """The mounts in a text in the form of /proc/self/mountinfo. Lines in another form are skipped."""
     found: list[Mount] = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -75,7 +75,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The one that an absolute path, without symbolic links, lies on: the last of those that are mounted deepest."""
+    """The mount that an absolute path, without symbolic links, lies on: the deepest one, and of several the last."""
     above = [it for it in mounts if path == it.point or path.startswith(f"{it.point.rstrip('/')}/")]
     return max(reversed(above), key=lambda it: len(it.point), default=None)
 
@@ -85,7 +85,7 @@ def find_mount(path: str) -> Mount | None:
 
 
 def instead_of_mount(path: str, mount: Mount | None) -> str:
-    """What to give instead of a path where nothing can be committed."""
+    """What to use instead of a path where nothing can be committed."""
     place = next((url for place, url in _PLACES.items() if path == place or path.startswith(f"{place}/")), None)
     return place or (mount and mount.object_store) or f"a disk, or the URL of an object store, {_S3} or {_AZURE}"
 
@@ -97,5 +97,5 @@ def read_mounts() -> list[Mount]:
 
 
 def _plain(text: str) -> str:
-    """Spaces and the like are written in octal."""
+    """The text with its octal codes, such as those of spaces, replaced by their characters."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

@@ -1,6 +1,7 @@
-"""As whom a client asks, as a text that gives nothing away: what was told to one is not remembered for another.
+"""A text that identifies the credentials of a client without revealing them.
 
-The text is of this process only, since its key is: nobody can try secrets against one that he sees.
+What one principal has read is not remembered for another. The text depends on a random key of this process, so that
+nobody who sees it can guess secrets and compare.
 """
 
 import os
@@ -17,25 +18,26 @@ _READ_BY_CLIENTS = (
     *("AWS_", "AZURE_", "IDENTITY_", "MSI_"),
     *("GOOGLE_", "GCSFS_", "CLOUDSDK_", "GCE_METADATA_", "NO_GCE_CHECK"),
 )
-"""What names of variables start with that decide about credentials; and the home directory, where files have some."""
+"""The beginnings of the names of environment variables that affect credentials. HOME counts, too: files there have
+some."""
 
 
 @runtime_checkable
 class Principal(Protocol):
-    """An option that is an object, and that another one may stand for."""
+    """An option that is an object. Objects with the same `dbio_principal` have the same credentials."""
 
     def dbio_principal(self) -> object:
-        """All that decides about its credentials, in plain values."""
+        """All that its credentials depend on, in plain values."""
 
 
 def principal_of(options: Mapping[str, Any]) -> str:
-    """Two options, or two environments, with different credentials have different texts."""
+    """The text. Options or environments with different credentials have different texts."""
     read = {name: value for name, value in os.environ.items() if name.startswith(_READ_BY_CLIENTS) or name == "HOME"}
     return blake2b(_spelled((options, read)).encode(errors="surrogatepass"), key=_KEY, digest_size=16).hexdigest()
 
 
 def _spelled(value: Any) -> str:
-    """The same for the same value only."""
+    """A text that is the same only for equal values."""
     match value:
         case Mapping():
             return f"{{{','.join(sorted(f'{_spelled(name)}:{_spelled(it)}' for name, it in value.items()))}}}"
@@ -56,7 +58,7 @@ _TOKENS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def _token_of(value: Any) -> str:
-    """A text for this very object, which says nothing plain about itself; where it cannot be known again, a new one."""
+    """A text for this very object, which has no plain values. A new text each time if it has no weak references."""
     try:
         return _TOKENS.setdefault(value, f"object {uuid4().hex}")
     except TypeError:

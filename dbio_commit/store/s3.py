@@ -1,70 +1,50 @@
-"""Amazon S3, and what speaks its protocol with If-None-Match."""
+"""Amazon S3, and other services that have its protocol with If-None-Match."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
-import s3fs
 from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from botocore.handlers import add_expect_header
-from fsspec.asyn import sync, sync_wrapper
+from fsspec.asyn import sync
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.store.base import (
-    BATCHES,
-    CONCURRENCY,
-    ClientFailure,
-    FsspecStore,
-    Listing,
-    Tail,
-    Unfinished,
-    common_start,
-    tail_of,
-    too_large,
-    within,
-    without_user,
-)
-from dbio_commit.store.location import Location
+from dbio_commit.store.contract import Listing, Tail, Unfinished, too_large
+from dbio_commit.store.fsspec_store import ClientFailure, FsspecStore, tail_of, without_user
+from dbio_commit.store.paths import common_start, within
+from dbio_commit.store.s3_client import FileSystem, again, code_of, first_bytes, status_of
 from dbio_commit.store.upload import Download
 
-_NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # some of these it has; their way back is no plain one
+_NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # or that do not come back from XML as they were
 
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
 _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
 _BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "500", "503"}
 
 
-_NO_SUCH_REQUEST = "this service does not have such a request, or not a header of it; use another service"
+_NO_SUCH_REQUEST = "this service does not support this request, or one of its headers; use another service"
 _NO_CONDITION = (
-    "this service does not have If-None-Match (501), which a commit needs: use one with conditional writes (S3, MinIO, "
-    "Ceph); or it does not have the checksums that the client sends, then set config_kwargs="
+    "this service does not support If-None-Match (501), which a commit needs: use one with conditional writes (S3, "
+    "MinIO, Ceph); or it does not support the checksums that the client sends: then set config_kwargs="
     "{'request_checksum_calculation': 'when_required'} in storage_options"
 )
 
 
 class S3Store(FsspecStore):
-    """`put_if_absent` is one PUT with If-None-Match: *. Credentials and connections are s3fs's."""
-
-    def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
-        super().__init__(location.url, storage_options)
-        self._bucket, self._prefix = location.container, location.key_prefix
+    """`put_if_absent` is one PUT with If-None-Match: *. s3fs has the credentials and connections."""
 
     def identify(self) -> str:
-        return f"s3:{without_user(self.fs.s3.meta.endpoint_url)}:{self._bucket}"
-
-    lists_ranges = True
+        return f"s3:{without_user(self.fs.s3.meta.endpoint_url)}:{self._container}"
 
     def connect(self) -> Any:
         options = dict(self.storage_options)
         config = {"max_pool_connections": 64, **options.pop("config_kwargs", {})}
-        return _FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
+        return FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
 
     def list_log(self, *prefixes: str) -> list[Entry]:
         wanted = prefixes or ("_",)
@@ -79,7 +59,7 @@ class S3Store(FsspecStore):
         return {entry.path: entry for entry in self._list_range(min(names), max(names)) if entry.path in names}
 
     def _list_range(self, first: str, last: str) -> list[Entry]:
-        """What is at the root from the name, or prefix, `first` up to `last`; on the last page more than that."""
+        """The objects at the root from the name or prefix `first` up to `last`. The last page may add later ones."""
         if first == last:
             return self._list("", self._prefix + first, Delimiter="/").entries
         prefix = self._prefix + common_start([first, last])
@@ -87,25 +67,21 @@ class S3Store(FsspecStore):
         return self._list("", prefix, until=self._prefix + last, Delimiter="/", StartAfter=before).entries
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return self._list(under, self._prefix_of(under)).entries
+        return self._list(under, self.prefix_of(under)).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing, from the first to the last of them: give it neighbours."""
+        """One listing, from the first to the last of the directories: pass `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
-        starts = sorted(self._prefix_of(directory) for directory in directories)
+        starts = sorted(self.prefix_of(directory) for directory in directories)
         found = self._list("", self._prefix, until=starts[-1], StartAfter=_just_before(starts[0])).entries
         return within(found, directories)
 
-    def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
-        size = max(1, -(-len(directories) // most))
-        return [directories[start : start + size] for start in range(0, len(directories), size)]
-
     def list_directory(self, under: str = "") -> Listing:
-        return self._list(under, self._prefix_of(under), Delimiter="/")
+        return self._list(under, self.prefix_of(under), Delimiter="/")
 
     def _list(self, under: str, prefix: str, *, until: str = "", **options: str) -> Listing:
-        """All that starts with the prefix, in pages; no page more once one has come to what is after `until`."""
+        """All that starts with the prefix, in pages. Stops after the first page that goes past `until`."""
         found = Listing([], [])
 
         def list_pages() -> None:
@@ -140,45 +116,45 @@ class S3Store(FsspecStore):
     def _pages(
         self, operation: str, markers: Mapping[str, str], prefix: str, options: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
-        """`markers`: where an answer says how to go on -> where the next request says it."""
+        """`markers` maps the field of an answer that says where to go on to the field of the next request."""
         place: dict[str, str] = {}
         while True:
-            page = self.fs.call_s3(operation, Bucket=self._bucket, Prefix=prefix, **options, **place)
+            page = self.fs.call_s3(operation, Bucket=self._container, Prefix=prefix, **options, **place)
             yield page
             if not page.get("IsTruncated"):
                 return
             before, place = place, {to: page[come] for come, to in markers.items() if page.get(come)}
             if place == before:
-                raise OSError(f"the service answers {operation} with the same page for ever")
+                raise OSError(f"the service answers {operation} with the same page again and again")
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        def get() -> bytes:  # one GET; cat_file would ask for the size first, or has no limit
+        def get() -> bytes:  # one GET; cat_file would ask for the size first, or read without a limit
             return cast(bytes, sync(self.fs.loop, self._read, path, limit_bytes + 1))
 
-        body = self.unless_absent("read", path, lambda: _again()(get))
+        body = self.unless_absent("read", path, lambda: again()(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
 
     async def _read(self, path: str, most: int) -> bytes:
-        """The object's first bytes."""
+        """The object's first `most` bytes."""
         response = await self.fs._call_s3("get_object", **self._object(path))
-        return await _first_bytes(response["Body"], most)
+        return await first_bytes(response["Body"], most)
 
     def get_tail(self, path: str, length: int) -> Tail:
         def get() -> Tail:
             return cast(Tail, sync(self.fs.loop, self._read_tail, path, length))
 
-        return self.unless_absent("read", path, lambda: _again()(get))
+        return self.unless_absent("read", path, lambda: again()(get))
 
     async def _read_tail(self, path: str, length: int) -> Tail:
         try:
             response = await self.fs._call_s3("get_object", **self._object(path), Range=f"bytes=-{length}")
         except OSError as error:
-            if _status(error) == 416:  # an empty object has no end
+            if status_of(error) == 416:  # an empty object has no end
                 return Tail(0, b"")
             raise
-        found = await _first_bytes(response["Body"], length + 1)
+        found = await first_bytes(response["Body"], length + 1)
         return tail_of(found, response.get("ContentRange"), length)
 
     def stat(self, path: str) -> Entry:
@@ -199,33 +175,33 @@ class S3Store(FsspecStore):
             try:
                 self.fs.call_s3("put_object", **self._object(path), Body=body, IfNoneMatch="*")
             except OSError as error:
-                match _status(error):
-                    case 412:  # s3fs knows only some services' answers
+                match status_of(error):
+                    case 412:  # s3fs translates it only for some services
                         return False
-                    case 409:  # another conditional PUT of the same key is under way: its outcome decides ours
+                    case 409:  # another conditional PUT of this key is under way, and its outcome decides this one
                         raise _Undecided from error
                 raise
             return True
 
-        again = Retrying(
+        retrying = Retrying(
             retry=retry_if_exception_type(_Undecided),
             stop=stop_after_attempt(10),
             wait=wait_random_exponential(multiplier=0.05, max=2),
             reraise=True,
         )
-        return self.call("create", path, lambda: again(put))
+        return self.call("create", path, lambda: retrying(put))
 
     def delete_same(self, path: str, body: bytes) -> bool:
         def delete() -> bool:
             try:
                 self.fs.call_s3("delete_object", **self._object(path), IfMatch=head["ETag"])
             except OSError as error:
-                match _status(error):
+                match status_of(error):
                     case 412:
                         return False
                     case 404:
                         return True
-                    case 400 | 501:  # the service knows no such condition
+                    case 400 | 501:  # the service does not support the condition
                         return super(S3Store, self).delete_same(path, body)
                 raise
             return True
@@ -236,84 +212,62 @@ class S3Store(FsspecStore):
         except ObjectNotFoundError:
             return True
 
-    def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        return self.in_batches(self._delete_batch, paths)
-
-    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
+    def delete_together(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}
         busy = paths
 
         def ask() -> bool:
-            """Whether to ask again."""
+            """Deletes what is left; whether to ask again."""
             nonlocal busy
-            refused = self._delete(busy)
+            refusals = self._delete(busy)
             for path in busy:
                 failures.pop(path, None)
-            failures.update({path: error for path, (error, _) in refused.items()})
-            busy = [path for path, (_, is_busy) in refused.items() if is_busy]
+            failures.update(refusals)
+            busy = [path for path, error in refusals.items() if _is_busy(error)]
             return bool(busy)
 
-        again = Retrying(
+        retrying = Retrying(
             retry=retry_if_result(bool),
             stop=stop_after_attempt(6),
             wait=wait_random_exponential(multiplier=0.5, max=10),
-            retry_error_callback=lambda _: None,  # `failures` tells
+            retry_error_callback=lambda _: None,  # `failures` has what is left
         )
-        again(ask)
+        retrying(ask)
         return failures
 
-    def _delete(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
-        """Returns what was not deleted: why, and whether only because the service was busy."""
-        singly = [path for path in paths if _NOT_IN_XML.search(path)]
-        refusals = self._delete_singly(singly)
+    def _delete(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        singly = [path for path in paths if _NOT_IN_XML.search(path)]  # in a URL, such a key can be written
+        refusals = self.delete_singly(singly)
         if len(singly) < len(paths):
-            refusals |= self._delete_together([path for path in paths if path not in singly] if singly else paths)
+            refusals |= self._delete_by_one_request([path for path in paths if path not in singly] if singly else paths)
         return refusals
 
-    def _delete_together(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
-        """One request."""
+    def _delete_by_one_request(self, paths: Sequence[str]) -> dict[str, StoreError]:
         delete = {"Objects": [{"Key": self._prefix + path} for path in paths], "Quiet": True}
         try:
             answer = self.call(
                 f"delete {len(paths)} objects of",
                 "",
-                lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
+                lambda: self.fs.call_s3("delete_objects", Bucket=self._container, Delete=delete),
             )
         except StoreError as error:
-            if _is_busy(error):
-                return dict.fromkeys(paths, (error, True))
-            refused_ends = self._delete_singly(ends := [*{paths[0], paths[-1]}])
-            if len(refused_ends) == len(ends):
-                return dict.fromkeys(paths, (error, False))
-            # It was about requests for many, which some services, and some rights, do not have.
-            return refused_ends | self._delete_singly([path for path in paths if path not in ends])
-        refusals: dict[str, tuple[StoreError, bool]] = {}
+            return dict.fromkeys(paths, error) if _is_busy(error) else self.delete_refused(paths, error)
+        refusals: dict[str, StoreError] = {}
         for refused in answer.get("Errors", ()):
             path = refused["Key"].removeprefix(self._prefix)
             reason = ClientError({"Error": refused}, "DeleteObjects")
             failure = self.translate(reason, "delete", path)
             if isinstance(failure, StoreError) and not isinstance(failure, ObjectNotFoundError):
-                refusals[path] = (failure, _code(reason) in _BUSY)
+                failure.__cause__ = ClientFailure.of(reason, self.redact)
+                refusals[path] = failure
         return refusals
 
-    def _delete_singly(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
-        """A key that XML has no way to write would fail the whole batch; a URL has one."""
-
-        def delete(path: str) -> StoreError | None:
-            try:
-                self.call("delete", path, lambda: self.fs.call_s3("delete_object", **self._object(path)))
-            except ObjectNotFoundError:
-                return None
-            except StoreError as error:
-                return error
-            return None
-
-        failures = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
-        return {path: (error, _is_busy(error)) for path, error in failures if error}
+    def delete_one(self, path: str) -> object:
+        return self.fs.call_s3("delete_object", **self._object(path))
 
     def keeps_versions(self) -> bool:
         def ask() -> bool:
-            answer = self.fs.call_s3("get_bucket_versioning", Bucket=self._bucket)
+            answer = self.fs.call_s3("get_bucket_versioning", Bucket=self._container)
             return bool(answer.get("Status") == "Enabled")
 
         with suppress(StoreError):
@@ -323,20 +277,16 @@ class S3Store(FsspecStore):
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         def abort(item: Unfinished) -> StoreError | None:
             upload = {**self._object(item.path), "UploadId": item.id}
-            try:
-                self.call("abort the upload of", item.path, lambda: self.fs.call_s3("abort_multipart_upload", **upload))
-            except ObjectNotFoundError:
-                return None
-            except StoreError as error:
-                return error
-            return None
+            return self.failure_of(
+                "abort the upload of", item.path, lambda: self.fs.call_s3("abort_multipart_upload", **upload)
+            )
 
         failures = zip(items, self.in_parallel(abort, items), strict=True)
         return {item.path: error for item, error in failures if error}
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        code = _code(error)
+        code = code_of(error)
         if isinstance(error, FileNotFoundError) or code in _ABSENT:
             if code == "NoSuchBucket":
                 return StoreError(f"{message}; check the bucket's name")
@@ -346,7 +296,7 @@ class S3Store(FsspecStore):
                 f"{message}; it is archived (S3 Glacier): bring it back with `aws s3api restore-object`, and keep the "
                 "table out of lifecycle rules that archive"
             )
-        if _status(error) == 501 or code == "NotImplemented":
+        if status_of(error) == 501 or code == "NotImplemented":
             return StoreError(f"{message}; {_NO_CONDITION if action == 'create' else _NO_SUCH_REQUEST}")
         if isinstance(error, PermissionError | NoCredentialsError | PartialCredentialsError) or code in _DENIED:
             return AccessDeniedError(
@@ -360,67 +310,18 @@ class S3Store(FsspecStore):
             return StoreError(f"{message}; check the service and the network, then try again")
         return None
 
-    def location(self, path: str) -> str:
-        return f"{self._bucket}/{self._prefix}{path}"
-
-    def _prefix_of(self, directory: str) -> str:
-        return f"{self._prefix}{directory}/" if directory else self._prefix
-
     def _object(self, path: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": self._prefix + path}
-
-
-class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
-    retries = 2  # each of these is five attempts of botocore's: enough, and with 5 a silent server takes 6 minutes
-
-    async def set_session(self, refresh: bool = False, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:
-        before = self._s3
-        client = await super().set_session(refresh, kwargs)
-        if client is not before:
-            # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
-            client.meta.events.unregister("before-call.s3", add_expect_header)
-        return client
-
-    connect = sync_wrapper(set_session)
-    """What the property `s3` calls: that of the class above would make a client past `set_session`."""
+        return {"Bucket": self._container, "Key": self._prefix + path}
 
 
 def _just_before(name: str) -> str:
-    """What sorts before the name, with next to nothing in between; no "/", which with a delimiter says more."""
+    """A text that sorts shortly before the name, without "/", which would change a listing with a delimiter."""
     return name[:-1] + chr(ord(name[-1]) - 1).replace("/", ".") + "~"
-
-
-async def _first_bytes(body: Any, most: int) -> bytes:
-    """Of what a request is answered with, which is closed then."""
-    found = bytearray()
-    async with body:  # what this gives is the response within it, of older versions of aiobotocore
-        while len(found) < most and (chunk := await body.read(most - len(found))):
-            found += chunk
-    return bytes(found)
-
-
-def _again() -> Retrying:
-    """Of what s3fs asks for, it tries again what breaks off; so do we."""
-    return Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
 
 
 class _Undecided(Exception):
     """HTTP 409 ConditionalRequestConflict."""
 
 
-def _response(error: BaseException) -> Mapping[str, Any]:
-    source = error if isinstance(error, ClientError) else error.__cause__
-    return source.response if isinstance(source, ClientError) else {}
-
-
-def _status(error: BaseException) -> int | None:
-    status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status
-
-
 def _is_busy(error: StoreError) -> bool:
     return isinstance(error.__cause__, ClientFailure) and error.__cause__.code in _BUSY
-
-
-def _code(error: BaseException) -> str:
-    return str(_response(error).get("Error", {}).get("Code", ""))

@@ -1,15 +1,15 @@
-"""Streams to objects that are being written, and from such that are read, whose failures are errors of this package."""
+"""Streams that write or read objects, and raise the failures of their clients as errors of this package."""
 
 import io
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 Guard = Callable[[Callable[[], Any]], Any]
-"""Calls a function and translates what its client raises."""
+"""Calls a function, and raises the errors of its client as errors of this package."""
 
 
 class _Guarded(io.RawIOBase):
-    """The stream that `open` gives, which goes through `guard`."""
+    """The stream that `open` returns, whose calls go through `guard`."""
 
     def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
         self._guard = guard
@@ -26,7 +26,7 @@ class _Guarded(io.RawIOBase):
 
 
 class Upload(_Guarded):
-    """Writing to it and closing it are guarded, as opening it is."""
+    """A stream whose opening, writing and closing are guarded."""
 
     def writable(self) -> bool:
         return True
@@ -37,7 +37,7 @@ class Upload(_Guarded):
 
 
 class Download(_Guarded):
-    """Of an object that is there: most of it is fetched when it is read, and may be gone by then."""
+    """A stream of an object. Reading is guarded, too: it fetches most of the object, which may be gone by then."""
 
     def readable(self) -> bool:
         return True

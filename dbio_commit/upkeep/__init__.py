@@ -1,1 +1,1 @@
-"""What is done with a table besides reading and writing it."""
+"""What is done with a whole table: check, vacuum, compact, publish, report, copy, restore, adopt and drop it."""

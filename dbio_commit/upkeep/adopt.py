@@ -1,4 +1,4 @@
-"""Makes a table of a plain or DBIO directory."""
+"""Makes a plain or DBIO directory a table: `Table.adopt`, `dbio adopt`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,32 +30,36 @@ from dbio_commit.protocol.commits import Commit, Decided, count_rows
 from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import REFUSAL, parse_log
-from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, FileInfo, pack_files, pack_schema
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.descriptor import ADOPTED
+from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
+from dbio_commit.protocol.types import is_partition
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
 
-_TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
+_TICK = timedelta(microseconds=1)  # earlier commits are older than the adoption, even in the same second
 
 _MOST_NAMED = 10
-"""Files, in one message."""
+"""How many files one message names."""
 
 
 def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
-    """Makes a table of a plain or DBIO directory: a checkpoint of what is visible now, then the descriptor.
+    """Makes a plain or DBIO directory a table: writes a checkpoint of what is visible now, then the descriptor.
 
-    Moves and deletes nothing; what is hidden now counts as removed. `looks` at the footers of all files, by a request
-    for each: they say which columns the table has. Raises TransactionStateError while a transaction is pending,
-    TableExistsError where it is a table already, InvalidInputError where its files lie in different partition columns
-    or some are what not all readers can read, SchemaMismatchError where their columns do not fit together,
-    CommitConflictError where somebody wrote meanwhile.
+    Moves and deletes nothing. Files that are hidden now count as removed. `looks` reads the footers of all files, by
+    one request each, and records the columns of the table. Raises TransactionStateError if a transaction is pending,
+    TableExistsError if it is a table already, InvalidInputError if its files lie in different partition columns or some
+    cannot be read by all readers, SchemaMismatchError if their columns do not fit together, CommitConflictError if
+    another process wrote meanwhile.
     """
-    entries = store.list_files()  # before the snapshot: what is not visible in that has been hidden since
+    entries = store.list_files()  # before the snapshot: files that it does not show have been hidden since
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
-        raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+        raise TableExistsError(f"{store.url} is a dbio table already; there is nothing to do")
     snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
@@ -63,7 +67,7 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
     commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at)
-    # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
+    # The log as of that listing: if another process adopts at the same time, later commits must not count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
         Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
@@ -79,13 +83,13 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not create(store, name, body):
-        raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
+        raise CommitConflictError(f"another process is adopting {store.url}; see `dbio check`")
     _refuse_change(store, entries, number=checkpoint.number)
     properties = {} if found.schema is None else {ADOPTED: commit.tid}
     created = create_descriptor(store, clock, table_id, columns, properties)
     _warn_of_late_writers(store, entries)
     if not created:
-        raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
+        raise TableExistsError(f"{store.url} was just made a table by another process; see `dbio check`")
     for note in found.notes:
         _log.warning("%s: %s", store.url, note)
     return Commit(
@@ -102,7 +106,7 @@ def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
     if pending:
         raise TransactionStateError(
             f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: what they write would be "
-            "lost; wait for them, or end them with `dbio abort`, or run `dbio vacuum` once they have timed out"
+            "lost; wait for them, abort them with `dbio abort`, or run `dbio vacuum` after they have timed out"
         )
 
 
@@ -111,13 +115,13 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     if columns is None:
         raise InvalidInputError(
             f"the files of {store.url} do not all lie in the same partition columns; a table has the same for all "
-            "of its files: move those that belong elsewhere first"
+            "of its files: first move those that belong elsewhere"
         )
     return names.check_partition_columns(columns)
 
 
 def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:
-    """The Parquet files that readers do not see, by their paths."""
+    """The paths of the Parquet files that readers do not see."""
     seen = {file.path for file in snapshot.files} | set(snapshot.foreign)
     entries = (entry for directory in directories.values() for entry in directory.files.values())
     hidden = {entry.path: entry.size for entry in entries if entry.path not in seen}
@@ -130,17 +134,17 @@ def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Director
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the footers of the files say; nothing where nobody looked."""
+    """What the footers of the files hold. Empty if they were not read."""
 
     schema: Mapping[str, Any] | None = None
     rows: Mapping[str, int | None] = field(default_factory=dict)
-    """Of each file, by its path."""
+    """The number of rows of each file, by its path."""
     notes: Sequence[str] = ()
-    """What is to be known of some files, and which."""
+    """Messages about some of the files."""
 
 
 def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: Progress) -> _Found:
-    """Raises InvalidInputError, SchemaMismatchError."""
+    """Reads all footers. Raises InvalidInputError, SchemaMismatchError, CommitConflictError."""
     ages = {entry.path: number for number, entry in enumerate(sorted(entries, key=lambda it: (it.modified, it.path)))}
     newest_first = sorted((file.path for file in snapshot.files), key=lambda path: -ages.get(path, len(ages)))
     rows: dict[str, int | None] = {}
@@ -161,14 +165,14 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     if wrong:
         raise InvalidInputError(
             f"{store.url} cannot be a table for {len(wrong)} of its files, and nothing has changed: {_some(wrong)}. "
-            "Write these anew, or move what is no data elsewhere, then adopt it again"
+            "Write these files again, or move what is no data elsewhere, then adopt it again"
         )
     if not groups:
         return _Found(rows=rows)
     columns = unite([*groups.values()], where=store.url)
     notes = [
-        f"in {_some(paths)}, {why}: readers of what is published would take it for null, until "
-        f"`{command('dbio', 'compact', store.url)}` has written these files anew"
+        f"in {_some(paths)}, {why}: readers of what is published would read nulls there, until "
+        f"`{command('dbio', 'compact', store.url)}` has rewritten these files"
         for why, paths in _respelled([*groups.values()], columns).items()
     ]
     partition, texts = _partition_fields(snapshot)
@@ -177,7 +181,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """By what is spelled otherwise, the files."""
+    """The files by what they spell otherwise than the table."""
     found: dict[str, list[str]] = {}
     for group in groups:
         if why := respelled(group.columns, columns):
@@ -186,26 +190,23 @@ def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[s
 
 
 def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The partition columns, of the types that Spark infers, and notes on those that are not taken so."""
-    from dbio_commit.data import columns as kinds  # which needs pyarrow, as whoever knows columns of files has it
+    """The partition columns with the types that Spark infers, and notes on those that get another type."""
+    from dbio_commit.data import columns as kinds  # needs pyarrow, which is installed if columns of files are known
 
     fields: list[Mapping[str, Any]] = []
     notes: list[str] = []
     for column in snapshot.partition_columns:
         values = {file.partition[column] for file in snapshot.files}
         kind = kinds.narrowest(values)
-        if kind in _NO_PARTITION:
-            told = sorted(value for value in values if value is not None)
+        if not is_partition(kind):
+            texts = sorted(value for value in values if value is not None)
             notes.append(
                 f"the values of the partition column {column!r} look like numbers with a fraction, which no write can "
-                f"partition by; the column holds texts: {_some(told)}"
+                f"partition by; the column holds texts: {_some(texts)}"
             )
             kind = "string"
         fields.append(kinds.field(column, kind))
     return fields, notes
-
-
-_NO_PARTITION = ("float", "double")
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -217,7 +218,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found, *, at: datetime) -> Decided:
-    """A commit that adds all that is visible, and removes all that is hidden."""
+    """A commit that adds all visible files, and removes all hidden ones."""
     files = [
         FileInfo(path=file.path, size=file.size, rows=found.rows.get(file.path), partition=file.partition)
         for file in snapshot.files
@@ -234,23 +235,25 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
         },
         files=pack_files(files),
         schema=pack_schema(found.schema),
-        schema_turn=None if found.schema is None else 0,  # before any
+        schema_turn=None if found.schema is None else 0,  # before any turn
     )
     marker = CommitMarker(added=[file.path for file in files], removed=hidden, dbio_commit=info)
     return Decided(at, new_tid(clock), marker)
 
 
 def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> None:
-    """Of data files and markers; the checkpoint itself is new, and put out of use, since nobody may commit beside it.
+    """Raises CommitConflictError if data files or markers have changed since `before`, except the new checkpoint.
 
-    It is not deleted: a request to delete it may land late, when another adoption has a checkpoint of that name.
+    Then it puts the checkpoint out of use with a refusal, since nobody may commit while it is in use. It does not
+    delete the checkpoint: a late request to delete it might hit a checkpoint of that name of another adoption.
     """
     now = store.list_files()
     if _written(before) != _written(now):
         if all(entry.path != names.DESCRIPTOR for entry in now):
             store.put_if_absent(names.checkpoint(number + 1), REFUSAL)
         raise CommitConflictError(
-            f"somebody wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and try again"
+            f"another process wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and "
+            "try again"
         )
 
 
@@ -263,13 +266,13 @@ def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:
     late = sorted(e.path for e in store.list_files() if e.path not in known and _is_late(e.path))
     if late:
         raise StoreError(
-            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment by "
-            "the rules that held before: what they add or remove is not in the table; write it again"
+            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment from "
+            "writers that did not know that: what they add or remove is not in the table; write it again"
         )
 
 
 def _is_late(path: str) -> bool:
-    """Whether somebody put it there who did not know of the table. Markers at the root count as before."""
+    """Whether a writer put it there that did not know of the table. Markers at the root still count."""
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)

@@ -1,4 +1,4 @@
-"""What is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
+"""Finds what is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -9,9 +9,9 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, DbioError
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
-from dbio_commit.commit.table_root import check_partitions
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import read_markers, until_quiet
+from dbio_commit.log.table_state import check_partitions
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
@@ -20,7 +20,7 @@ from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker, check_statistics
+from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
@@ -32,7 +32,7 @@ from dbio_commit.upkeep.rebuild import plan_rebuild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransaction:
-    """A transaction that is neither committed nor aborted: its writer is at work, or dead."""
+    """A transaction that is neither committed nor aborted. Its writer is at work, or dead."""
 
     tid: str
     """The id of the transaction."""
@@ -43,12 +43,12 @@ class PendingTransaction:
     files: int
     """How many files it has written so far."""
     size: int
-    """The size of these files, in bytes."""
+    """The size of its files so far, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongSize:
-    """A live file whose size is not the one that its marker records."""
+    """A live file whose size is not the one that its marker records. Both are in bytes."""
 
     path: str
     """Relative to the root."""
@@ -73,58 +73,59 @@ class CheckReport:
     missing: Sequence[str]
     """Live files that do not exist."""
     missing_size: int
-    """Their recorded size."""
+    """The size of the missing files, as far as their markers record it."""
     wrong_size: Sequence[WrongSize]
     """Live files with another size than the recorded one."""
     corrupt: Mapping[str, str]
-    """Commit markers that cannot be read, or that make the table unreadable: path -> what is wrong."""
+    """Commit markers that cannot be read, or for which readers refuse the table: path -> what is wrong."""
     pending: Sequence[PendingTransaction]
     """The pending transactions, oldest first."""
     garbage: Mapping[Reason, Sequence[Entry]]
     """Objects that vacuum deletes, now or later, by the reason."""
     foreign: Sequence[Entry]
-    """Visible files that are no Parquet: they are no part of the table, and dbio leaves them alone."""
+    """Files that are not hidden and not Parquet: they are no part of the table, and are left alone."""
     applications: Sequence[Application] = ()
-    """The application ids that have committed, in their order."""
+    """The applications that have committed, by id."""
     another_vacuum: Sequence[str] = ()
-    """Signs that another tool's vacuum has worked on this dbio table: markers of commits may be gone."""
+    """Signs that another tool's vacuum has run on a dbio table: it may have deleted commit markers."""
     publications: Sequence[str] = ()
-    """Why other engines read something else than the table, or cannot be shown its newest state."""
+    """Why other engines read something else than the table, or why new commits cannot be published."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
-    """Commit markers whose statistics cannot be read, so that they skip no file: path -> what is wrong.
+    """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 
-    Readers get all rows; the next checkpoint leaves such statistics out."""
+    Readers still get all rows. The next checkpoint leaves such statistics out."""
 
     misread: Mapping[str, str] = field(default_factory=dict)
     """Live files that some reader cannot read, or reads as something else: path -> what is wrong.
 
-    If footers were not read, the files that are empty."""
+    If footers were not read, only the files that are empty."""
 
     refused_settings: Sequence[str] = ()
-    """Settings whose expressions no writer evaluates, and why: until they are changed, nobody can write."""
+    """Settings with expressions that no writer evaluates, and why. Until they are changed, every write fails."""
 
     strange: Sequence[str] = ()
-    """Markers and checkpoints of another table, by its id: they decide nothing, and make vacuum keep unknown files."""
+    """Markers and checkpoints with the id of another table. They decide nothing. While they exist, vacuum keeps unknown
+    files."""
 
     redated_until: datetime | None = None
-    """A copy gave the commits until then new times, so no state before is known. The current rows are right."""
+    """A copy has given the commits until then new times, so no earlier state can be read. The rows of now are right."""
     unread_values: Mapping[str, str] = field(default_factory=dict)
-    """Live files whose partition values readers do not agree on, by directory names: path -> what is wrong."""
+    """Live files for whose directories readers find different partition values: path -> what is wrong."""
     keeps_versions: bool = False
-    """Whether the store keeps versions: then a deleted object takes room until a lifecycle rule removes it."""
+    """The store keeps versions: what vacuum deletes takes up space until a lifecycle rule removes the versions."""
 
     @property
     def ok(self) -> bool:
-        """Whether readers and writers find what they are promised. Pending transactions and garbage are no errors."""
+        """Whether nothing is wrong for readers and writers. Pending transactions and garbage are not wrong."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
         return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 
 
 def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Progress = silent) -> CheckReport:
-    """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does.
+    """Reads every marker and lists every file. Changes nothing. Raises as `read_snapshot` does.
 
-    With `files` it looks at the footer of each live file, by a request for each. Of a checkpoint that is lost, the
-    error says whether it can be made anew.
+    With `files` it reads the footer of each live file, by one request each. If a checkpoint is lost, the error says
+    whether it can be rebuilt.
     """
     try:
         report, found = until_quiet(store, lambda: _check(store, clock))
@@ -140,12 +141,12 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
-        return f"It cannot be made anew from what is there: {error}"
+        return f"It cannot be rebuilt from what is there: {error}"
     if plan is None:
         return "It can be read again: check the table once more"
     by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
     run = command("dbio", "checkpoint", store.url, "--rebuild")
-    return f"{by} tell the same: `{run}` makes it anew, and loses nothing"
+    return f"{by} hold the same: `{run}` rebuilds it, and loses nothing"
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
@@ -188,13 +189,13 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
 
 @dataclass(slots=True)
 class _Found:
-    """What the markers say, in either scope."""
+    """What the markers record, in either scope."""
 
     logs: list[Log]
     foreign: set[str]
     live: set[str] = field(default_factory=set)
     expected: dict[str, int] = field(default_factory=dict)
-    """The files that markers say are live, with their sizes."""
+    """The live files by the markers, with their sizes."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
     garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
     applications: Sequence[Application] = ()
@@ -206,7 +207,7 @@ class _Found:
     redated_until: datetime | None = None
     unread_values: Mapping[str, str] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
-    """The table's columns, as Spark's JSON, where a writer recorded them."""
+    """The table's columns, as Spark's JSON, if a writer recorded them."""
     partition_columns: Sequence[str] = ()
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
@@ -222,7 +223,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     metadata = settled.metadata(commits)
     layout = settled.layout(metadata)
     own = {commit.tid: commit.marker for commit in commits}
-    # Of what a checkpoint covers, a late task may have put the start marker again that was purged.
+    # A late task may have put the purged start marker of a covered transaction again.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
     foreign = {entry.path for entry in entries if is_foreign(entry.path)}
     found = _Found([replace(log, started=undecided)], foreign=foreign)
@@ -251,12 +252,12 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
 def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Found:
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
-    told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, *_ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    committed = [entry for log in found.logs for entry in log.committed.values()]
+    markers, found.corrupt, *_ = read_markers(root.store, committed, scope=root.scope).refuse_gone()
     found.useless_statistics = _useless(root.store, markers)
     for path, directory in directories.items():
-        committed = directory.log.committed
-        own = {tid: markers[entry.path] for tid, entry in committed.items() if entry.path in markers}
+        decided = directory.log.committed
+        own = {tid: markers[entry.path] for tid, entry in decided.items() if entry.path in markers}
         found.expected |= _expected(path, own.values())
         visible = {file.path: file.size for file in visible_files(directory, own)}
         other = set(not_parquet(root.store, visible.items()))
@@ -281,7 +282,7 @@ def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str
 def _misplaced(
     store: Store, markers: Mapping[str, CommitMarker], *, live: Set[str], columns: tuple[str, ...]
 ) -> dict[str, CorruptMarkerError]:
-    """The commit markers, by path, for which readers refuse the table: they add files outside of its partitions."""
+    """The commit markers, by path, that add files outside of the partitions, so that readers refuse the table."""
     corrupt = {}
     for tid, marker in markers.items():
         added = [path for path in marker.added if path in live]
@@ -293,7 +294,7 @@ def _misplaced(
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
-    """The files that the markers together say are live, with their sizes as far as they say."""
+    """The live files by all markers together, with their sizes as far as they record them."""
     markers = list(markers)
     removed = {path for marker in markers for path in marker.removed}
     return {
@@ -314,7 +315,7 @@ def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> li
     sizes: dict[str, list[int]] = {tid: [] for tid in started}
     for entry in entries:
         writer = names.parse_data_file(names.split(entry.path)[1])
-        if writer in sizes and names.is_data_file(entry.path):  # not Hadoop's checksum of one
+        if writer in sizes and names.is_data_file(entry.path):  # not Hadoop's checksum of a data file
             sizes[writer].append(entry.size)
     return [
         PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))

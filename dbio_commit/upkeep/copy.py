@@ -1,8 +1,8 @@
 """Copies a table to another place, with its history and the times of its commits: `Table.copy`, `dbio copy`.
 
-A tool that copies objects gives them new times, and so takes the order of its commits from a table. Here one checkpoint
-tells the whole history at the new place. Until all is there, a tombstone says that there is no table: a copy that was
-killed is removed with `dbio drop`.
+A tool that only copies objects gives them new times, and so the copy loses the order of its commits. Here a checkpoint
+at the new place holds the whole history. Until the copy is complete, a tombstone there says that there is no table. If
+a copy was killed, `dbio drop` removes it.
 """
 
 from collections.abc import Collection
@@ -25,11 +25,14 @@ from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
-from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.purge import Purge
+from dbio_commit.protocol.markers.tombstone import Tombstone
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
-from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
 
 
@@ -50,10 +53,10 @@ class CopyReport:
 
 
 def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
-    """Copies the table as it is now. The copy is the same table, by its id, at another place.
+    """Copies the table as it is now. The copy has the id of the original.
 
-    Raises InvalidInputError where the source is no table of ours, TableExistsError where anything is at the target,
-    HistoryLostError where vacuum deletes a live file meanwhile, StoreError.
+    Raises InvalidInputError if the source is not a dbio table, TableExistsError if anything is at the target,
+    HistoryLostError if vacuum deletes a live file meanwhile, StoreError.
     """
     snapshot = read_snapshot(source, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -63,18 +66,20 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     if f"{target.url}/".startswith(f"{source.url}/"):
         raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
     if look(target, clock).scope is not None or target.list_files():
-        raise TableExistsError(f"there is something at {target.url} already; copy to another path, or drop it first")
+        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     tombstone = encode(Tombstone(everything=True, created=clock.now()))
     if not create(target, names.DROPPED, tombstone):
-        raise TableExistsError(f"somebody else is copying to {target.url}, or dropping a table there")
+        raise TableExistsError(f"another process copies to {target.url}, or drops a table there; copy to another path")
     if [entry.path for entry in target.list_files()] != [names.DROPPED]:
         target.delete_same(names.DROPPED, tombstone)
-        raise TableExistsError(f"somebody has begun to write to {target.url}; copy to another path")
+        raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
     target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
     sizes = _copy_files(source, target, snapshot)
-    _tell_history(source, target, clock, snapshot, copied=sizes.keys())
+    _write_history(source, target, clock, snapshot, copied=sizes.keys())
     if not target.delete_same(names.DROPPED, tombstone):
-        raise CommitConflictError(f"somebody else has begun to drop the copy {target.url}; look at it, and copy again")
+        raise CommitConflictError(
+            f"another process has begun to drop the copy {target.url}; check what is there, and copy again"
+        )
     publish_as_set(target, clock, snapshot.settings)
     return CopyReport(
         url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=len(sizes), size=sum(sizes.values())
@@ -82,24 +87,24 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
 
 
 def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, int]:
-    """Every file that a commit added and that is still there; their sizes, by path."""
-    told = {
+    """Copies every file that a commit added and that is still there. Returns their sizes, by path."""
+    recorded = {
         path: size
         for commit in snapshot.decided
         for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
     }
     live = {file.path for file in snapshot.files}
-    paths = sorted(told)
+    paths = sorted(recorded)
 
     def copy(path: str) -> tuple[str, int] | None:
         try:
-            return path, _copy_file(source, target, path, told[path])
+            return path, _copy_file(source, target, path, recorded[path])
         except ObjectNotFoundError as error:
             if path not in live:
                 return None  # vacuum has deleted it
             raise HistoryLostError(
-                f"{source.url_of(path)} is live, and is not there (any more); nothing counts as copied. See `dbio "
-                f"check` of the original; remove what was copied with `dbio drop`, and copy again"
+                f"{source.url_of(path)} is live, but not there (any more); the copy is incomplete, and does not count "
+                "as a table. See `dbio check` of the original; remove what was copied with `dbio drop`, and copy again"
             ) from error
 
     found = dict(filter(None, source.in_parallel(copy, paths, at_once=COPIES)))
@@ -107,20 +112,20 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, i
     return found
 
 
-def _copy_file(source: Store, target: Store, path: str, told: int) -> int:
+def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
     target.prepare(path)
     copy_object(source, path, target, path)
     size = target.stat(path).size
-    if told not in (UNKNOWN_SIZE, size):
+    if recorded not in (UNKNOWN_SIZE, size):
         raise StoreError(
-            f"{source.url_of(path)} has {told} bytes, as its marker says, and its copy has {size}; see `dbio check` of "
-            "the original, remove what was copied with `dbio drop`, and copy again"
+            f"the marker of {source.url_of(path)} records {recorded} bytes, but its copy has {size}; see `dbio check` "
+            "of the original, remove what was copied with `dbio drop`, and copy again"
         )
     return size
 
 
-def _tell_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
-    """Two checkpoints that tell it, an object that says that nothing else does, the last turn; then the descriptor."""
+def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
+    """Writes two checkpoints with the history, a purge record (no markers hold it), the last turn, the descriptor."""
     removed = {path for commit in snapshot.decided for path in commit.marker.removed}
     commits, known_since = condense(
         snapshot.decided,
@@ -141,17 +146,17 @@ def _tell_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot
         )
         _create(target, names.checkpoint(number), encode_checkpoint(checkpoint, created=clock.now()))
     _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
-    if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # turns go on from there
+    if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # later turns have higher numbers
         _create(target, names.turn(last), encode(Turn(tid=snapshot.decided[-1].tid, table_id=snapshot.table_id)))
     descriptor = read_descriptor(source, snapshot.log)
     if descriptor.id != snapshot.table_id:
         raise CommitConflictError(
-            f"{source.url} was dropped, and another table made, while it was copied; remove what was copied with `dbio "
-            "drop`, and copy again"
+            f"{source.url} was dropped, and another table created, while it was copied; remove what was copied with "
+            "`dbio drop`, and copy again"
         )
     _create(target, names.DESCRIPTOR, encode(descriptor))
 
 
 def _create(target: Store, path: str, body: bytes) -> None:
     if not target.put_if_absent(path, body) and target.get(path) != body:
-        raise CommitConflictError(f"somebody else writes to {target.url} while it is copied to; copy to another path")
+        raise CommitConflictError(f"another process writes to {target.url} during the copy; copy to another path")

@@ -1,6 +1,7 @@
-"""Removing a table: `Table.drop`. One object, the tombstone, ends it; what it held is deleted after that.
+"""Drops a table: `Table.drop`, `dbio drop`. One object, the tombstone, ends it. Then its files and markers are deleted.
 
-Whoever sees the tombstone sees no table. A drop that was killed is ended by the next. Rules: PROTOCOL.md section 12.
+As soon as the tombstone exists, there is no table for readers and writers. If a drop is killed, the next one finishes
+it. Rules: PROTOCOL.md section 12.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -29,14 +30,15 @@ from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_strangers
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import find_own, is_published
 
 _ROUNDS = 10
-"""How often late writers may make a drop begin again."""
+"""How often a drop repeats its steps because of late writers."""
 
 _log = get_logger(__name__)
 
@@ -60,10 +62,10 @@ class DropReport:
 
 
 def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
-    """Removes a table that has no commits; with `everything`, any table of ours. Takes a minute, to outlast writers.
+    """Removes a table that has no commits; with `everything`, any dbio table. Takes a minute, to wait for writers.
 
-    Called again after a failure, it goes on. Raises InvalidInputError where there are commits (and not `everything`)
-    or no table of ours, TableNotFoundError, StoreError where something could not be deleted.
+    Called again after a failure, it continues. Raises InvalidInputError if there are commits (without `everything`), or
+    if it is not a dbio table. Raises TableNotFoundError, and StoreError if something could not be deleted.
     """
     for _ in range(_ROUNDS):
         if (tombstone := _find_tombstone(store, everything=everything)) is not None:
@@ -71,7 +73,7 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
         _bury(store, clock, everything=everything)
     else:
         raise CommitConflictError(
-            f"{store.url_of(names.DROPPED)} is no object that a listing shows, or comes and goes; see what it is"
+            f"{store.url_of(names.DROPPED)} is not in listings, or appears and disappears; check what it is"
         )
     buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
@@ -106,11 +108,11 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
 
 
 def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
-    """The one that is there, of this or of an earlier drop; None where there is none that allows so much."""
+    """The tombstone of this or an earlier drop. None if there is none, or none that allows `everything`."""
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # under it no commit may be deleted, and none is
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # no commit may be deleted, or was deleted, with it
     return None
 
 
@@ -119,7 +121,7 @@ def _read_tombstone(store: Store) -> Tombstone:
 
 
 def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
-    """Creates the tombstone: from then on there is no table."""
+    """Creates the tombstone. From then on there is no table."""
     log = parse_log(store.list_log())
     _refuse_others(store, log)
     read_descriptor(store, log)  # refuses what a later version wrote
@@ -132,14 +134,14 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
 def _refuse_others(store: Store, log: Log) -> None:
     entries = store.list_files()
     if log.descriptor is None:
-        log = parse_log(store.list_log())  # it comes before all else of its table
+        log = parse_log(store.list_log())  # the descriptor comes before all else of its table
     if log.descriptor is None:
         refuse_lost_descriptor(store, log)
         check_directories(store, (entry.path for entry in entries))
         if is_empty(parse_directories(entries)):
             raise TableNotFoundError(f"there is no table at {store.url}; check the path")
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a table of ours, and nothing was "
+            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a dbio table, and nothing was "
             "deleted; delete it with the tools of its store"
         )
     for entry in entries:
@@ -147,9 +149,9 @@ def _refuse_others(store: Store, log: Log) -> None:
 
 
 def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
-    """Somebody committed before we could decide against it: then the tombstone goes, and there is a table again."""
+    """If a writer committed before it could be aborted: deletes the tombstone, and raises InvalidInputError."""
     if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
-        return  # an earlier drop's, which need not ask, or which has asked
+        return  # of an earlier drop that may delete commits, or that has checked this before
     body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
         _delete(store, [tombstone], same=[body])
@@ -171,25 +173,24 @@ def _require(store: Store, tombstone: Entry) -> None:
 
 
 def _ended(store: Store) -> CommitConflictError:
-    return CommitConflictError(f"another drop of {store.url} has come to its end; see what is there now")
+    return CommitConflictError(f"another drop of {store.url} has finished; check what is there now")
 
 
 # --- writers ------------------------------------------------------------------------------------------------------
 
 
 def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) -> list[str]:
-    """Aborts who is pending, and waits until all are old enough to notice (`SETTLE_S`); returns whom it aborted.
+    """Aborts all pending transactions, and waits until their writers must notice (`SETTLE_S`). Returns the tids.
 
-    None of them is so young any more, then, that it would not look for its start marker when it has committed
-    (PROTOCOL.md 9.3).
-    `known` are the transactions that were waited for, and those that are from now on.
+    After the wait, none is so young that it would commit without looking for its start marker (PROTOCOL.md 9.3).
+    `known` are the transactions that were waited for. Those that it waits for now are added.
     """
     aborted: list[str] = []
     has_waited = bool(known)
     while True:
         _require(store, tombstone)
         log = parse_log(store.list_log())
-        aborted += abort_all(store, clock, log.pending)  # who has committed did so before the drop, so to say
+        aborted += abort_all(store, clock, log.pending)  # those that have committed count as committed before the drop
         if has_waited and log.started.keys() <= known:
             return aborted
         known |= log.started.keys()
@@ -205,14 +206,15 @@ def _left_in_log(store: Store) -> bool:
 
 
 def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
-    """What to delete, step by step, and the paths of what stays: files that are nobody's of ours.
+    """What to delete, step by step, and the paths of the files that stay, since they do not belong to the table.
 
-    Start markers go before commit markers: a late writer then finds one of them, or neither, and gives up.
+    Start markers are deleted before commit markers. So at every moment a late writer finds an abort marker, or no start
+    marker, and gives up.
     """
     entries = store.list_files(links=False)
     named = _named(store)
     strangers = _strangers(entries, named)
-    data = [entry for entry in entries if _is_ours(entry.path, named, strangers)]
+    data = [entry for entry in entries if _belongs(entry.path, named, strangers)]
     below = [entry for entry in entries if _marker(entry.path, strangers)]
     log = [entry for entry in store.list_log() if _is_of_log(entry.path) and entry.path != names.DROPPED]
     published = find_own(store, entries, table_id) if (table_id := _table_id(store)) else []
@@ -229,16 +231,16 @@ def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
 
 
 def _table_id(store: Store) -> str | None:
-    """None where the descriptor is gone, which goes after all that is published."""
+    """The table's id. None if the descriptor is gone, which is deleted after all publications."""
     log = parse_log(store.list_log())
     return read_descriptor(store, log).id if log.descriptor else None
 
 
 def _named(store: Store) -> set[str]:
-    """All that a commit added or removed; the last word on it is in markers that go after these files."""
+    """The paths that any commit added or removed. The markers that name them are deleted after these files."""
     log = parse_log(store.list_log())
     checkpoint = NO_CHECKPOINT
-    with suppress(CorruptMarkerError):  # what it told goes by the tids in its files' names
+    with suppress(CorruptMarkerError):  # its files are found by the tids in their names
         checkpoint = read_checkpoint(store, log)
     named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
     for part in in_parts(log.uncovered(checkpoint.covered)):
@@ -248,7 +250,7 @@ def _named(store: Store) -> set[str]:
 
 
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:
-    """(directory, tid) below the root of writers that kept to the directory scope, and whose files are not ours."""
+    """(directory, tid) of writers below the root that used the directory scope. Their files are not the table's."""
     places = [names.split(entry.path) for entry in entries]
     written = {
         (directory, tid)
@@ -258,7 +260,7 @@ def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[st
     return find_strangers(entries) & written
 
 
-def _is_ours(path: str, named: Collection[str], strangers: Collection[tuple[str, str]]) -> bool:
+def _belongs(path: str, named: Collection[str], strangers: Collection[tuple[str, str]]) -> bool:
     directory, name = names.split(path)
     if not names.is_data_file(path) or not names.counts_as_data(name):
         return False
@@ -267,7 +269,7 @@ def _is_ours(path: str, named: Collection[str], strangers: Collection[tuple[str,
 
 
 def _marker(path: str, strangers: Collection[tuple[str, str]]) -> bool:
-    """Whether it is a marker below the root that means nothing to the table, and would to those who come after it."""
+    """Whether it is a marker below the root, which means nothing in the table, but would in a directory without one."""
     directory, name = names.split(path)
     marker = names.parse_log_name(name)
     if not directory or marker is None or not names.is_data_file(directory):
@@ -285,7 +287,7 @@ def _kind(path: str) -> Kind | None:
 
 
 _FIXED = (names.DESCRIPTOR, names.DROPPED)
-"""Names that another table at this place has, too."""
+"""Names that every table at this root has."""
 
 
 def _read_if_there(store: Store, path: str) -> bytes | None:
@@ -295,8 +297,10 @@ def _read_if_there(store: Store, path: str) -> bytes | None:
 
 
 def _delete(store: Store, entries: Sequence[Entry], *, same: Collection[bytes | None] = ()) -> None:
-    """Of a descriptor or tombstone, only that of these bodies: another drop may have ended this one, and somebody made
-    another table, while this process slept. Raises CommitConflictError then, StoreError.
+    """Deletes the objects. With `same`, a descriptor or tombstone is deleted only if it has one of these bodies.
+
+    While this process slept, another drop may have finished, and another table been created. Raises CommitConflictError
+    then. Raises StoreError.
     """
     for entry in entries if same else ():
         if entry.path in _FIXED and not any(body and store.delete_same(entry.path, body) for body in same):

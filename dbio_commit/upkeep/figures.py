@@ -1,4 +1,4 @@
-"""Numbers, sizes and times, as people or programs read them. Pure."""
+"""Numbers, sizes and times as texts, for people or programs. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from rich.filesize import decimal
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 
@@ -60,7 +60,7 @@ def known_size(size: int) -> int | None:
 
 
 def age_text(age: timedelta) -> str:
-    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead of ours
+    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead of this machine's
     for unit, length_s, enough in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
         if seconds < length_s * enough:
             return f"{seconds // length_s} {unit}"
@@ -68,7 +68,7 @@ def age_text(age: timedelta) -> str:
 
 
 def time_text(at: datetime) -> str:
-    # Rounded up: --as-of this time then includes what happened at it.
+    # Rounded up, so that --as-of with this time includes what happened then.
     whole = at.astimezone(UTC) + timedelta(microseconds=-at.microsecond % 1_000_000)
     return f"{whole:%Y-%m-%d %H:%M:%S}Z"
 
@@ -78,7 +78,7 @@ def moment_text(at: datetime, now: datetime) -> str:
 
 
 def iso_text(at: datetime) -> str:
-    """For programs."""
+    """The time for programs, in ISO 8601."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -86,7 +86,7 @@ def iso_text(at: datetime) -> str:
 
 
 def partition_text(partition: Partition) -> str:
-    """As its directory is named; unlike what names directories, this refuses nothing that is there."""
+    """The partition as the name of its directory. Unlike the function that names directories, it accepts any value."""
     return "/".join(
         f"{escape(name)}={HIVE_NULL if value is None else escape(value)}" for name, value in partition.items()
     )

@@ -1,4 +1,4 @@
-"""What is known of one transaction: the report of `dbio show`."""
+"""Finds what is known of one transaction: the report of `dbio show`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,8 @@ from dbio_commit.log.listing import read_descriptor, read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.store import Store
 
@@ -51,9 +52,9 @@ class TransactionReport:
 
 
 def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:
-    """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
+    """Reads the markers of one transaction, and lists its files if no marker records them. Changes nothing.
 
-    Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
+    Raises InvalidInputError if it has no marker, TableNotFoundError, CorruptMarkerError.
     """
     return until_quiet(store, lambda: _inspect(store, clock, tid))
 
@@ -71,13 +72,13 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
             "what is pending"
         )
     table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableRoot) else None
-    told = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
-    if told.strange:
+    read = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
+    if read.strange:
         raise InvalidInputError(
-            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio "
+            f"{store.url_of(names.committed(tid))} has the id of another table, and decides nothing here; `dbio "
             "check` names all such objects"
         )
-    found = told.only_valid(ignore_corrupt=False)
+    found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
         markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)
@@ -116,7 +117,7 @@ def _state(*, committed: bool, pending: bool) -> TransactionState:
 
 
 def _added(store: Store, markers: Mapping[str, CommitMarker]) -> list[FileInfo]:
-    """The files that the markers add, with the sizes that their writers left out."""
+    """The files that the markers add. Sizes that their writers left out are looked up."""
     files: list[FileInfo] = []
     for directory, marker in markers.items():
         described = [replace(file, path=names.join(directory, file.path)) for file in unpack_files(marker)]

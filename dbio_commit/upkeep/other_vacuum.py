@@ -1,7 +1,7 @@
-"""Signs that a DBIO writer's own vacuum has been at a table of ours, where it purges markers that no checkpoint tells.
+"""Signs that a DBIO writer's own vacuum has run on a dbio table: it purges markers that no checkpoint covers.
 
-Then files of transactions that nobody knows may have been committed. Readers miss them already; vacuum must not delete
-them. Rules: PROTOCOL.md 10.3.
+Then files of unknown transactions may have been committed. Readers miss them already, and vacuum must not delete them.
+Rules: PROTOCOL.md 10.3.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,38 +16,38 @@ from dbio_commit.protocol.log import Log
 from dbio_commit.store import Store
 
 _REMEMBERED = HISTORY
-"""How long a checkpoint tells of a transaction at least, also where no path of it is left."""
+"""How long a checkpoint keeps a transaction at least, even if none of its files is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What shows it. None may be left after a while, and then nothing does."""
+    """The signs. After a while none may be left, and then this cannot be found out."""
 
     queues: Sequence[Entry] = ()
-    """Lists of markers to delete, as DBIO's vacuum puts them, that came after the table's descriptor."""
+    """Lists of markers to delete, as DBIO's vacuum writes them, that are younger than the table's descriptor."""
     lost_turn: int | None = None
-    """The last turn, if its transaction left no marker, and no checkpoint tells of it."""
+    """The last turn, if its transaction has no marker, and no checkpoint covers it."""
 
     def __bool__(self) -> bool:
         return bool(self.queues or self.lost_turn)
 
     def in_words(self) -> list[str]:
-        said: list[str] = []
+        found: list[str] = []
         if self.queues:
             first = min(self.queues, key=lambda entry: entry.modified)
-            said.append(
+            found.append(
                 f"lists of markers to delete that are younger than the table: {len(self.queues)}, first {first.path} "
                 f"of {first.modified.isoformat(timespec='seconds')}"
             )
         if self.lost_turn:
-            said.append(f"no marker is left of the transaction of turn {self.lost_turn}, and no checkpoint tells of it")
-        return said
+            found.append(f"no marker is left of the transaction of turn {self.lost_turn}, and no checkpoint covers it")
+        return found
 
 
 def find_signs(
     store: Store, log: Log, covered: Collection[str], *, table_id: str | None = None, now: datetime
 ) -> Signs:
-    """Of a table whose newest checkpoint covers those transactions. Reads the last turn, and nothing else."""
+    """The signs in a table whose newest checkpoint covers the given transactions. Reads only the last turn."""
     if log.descriptor is None:
         return Signs()
     since = log.descriptor.modified

@@ -1,6 +1,6 @@
-"""Brings a table back to an earlier state, by one commit: `Table.restore`.
+"""Restores an earlier state of a table, by one commit: `Table.restore`.
 
-A path is never used twice, so a file that was removed since comes back as a copy under a new name.
+A path is never used twice, so a file that was removed since is copied to a new name.
 """
 
 import re
@@ -15,11 +15,12 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
-from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
-from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
 
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
@@ -47,23 +48,23 @@ class RestorePlan:
 
 
 def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
-    """Looks, and changes nothing.
+    """Plans a restore. Changes nothing.
 
-    Raises InvalidInputError where vacuum has deleted what was live then, where the table had no commit yet, and where
-    this is no table of ours.
+    Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and if it
+    is not a dbio table.
     """
     if as_of is None:
         raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
     now = read_snapshot(store, clock)
     if now.scope is not Scope.TABLE:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}, so that it cannot be restored; `dbio adopt` makes it a table"
+            f"{store.url} has no {names.DESCRIPTOR}, so it cannot be restored; `dbio adopt` makes it a table"
         )
     then = read_snapshot(store, clock, as_of=as_of)
     if not then.tids:
         raise InvalidInputError(
-            f"{store.url} had no commit as of {as_of}, and restoring that would take all rows away; nothing was "
-            "restored: `dbio log` lists the states, and an overwrite without rows empties a table"
+            f"{store.url} had no commit as of {as_of}, and restoring that would remove all rows; nothing was restored: "
+            "`dbio log` lists the states, and an overwrite without rows empties a table"
         )
     plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
     live = {file.path for file in now.files} if plan.has_its_columns else set[str]()
@@ -76,12 +77,13 @@ def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
 
 
 def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
-    """The files, and the columns, are those as of then; the settings stay.
+    """Restores the files and columns as of then. The settings stay as they are.
 
-    Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
-    set columns. One that changes partition columns takes a minute, and aborts whatever is pending.
+    If the columns were the same, files that are still live stay. Otherwise all files are copied, since only an
+    overwrite may set columns. A restore that changes partition columns takes a minute, and aborts all pending
+    transactions.
 
-    Raises HistoryLostError where vacuum deletes meanwhile what was live then; CommitConflictError where anything was
+    Raises HistoryLostError if vacuum deletes a file of that state meanwhile, CommitConflictError if anything was
     committed since the plan was made.
     """
     now, then, has_its_columns = plan.now, plan.then, plan.has_its_columns
@@ -89,7 +91,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
     target = look(store, clock)
     if target.partition_columns != now.partition_columns:
         raise CommitConflictError(
-            f"the partition columns of {store.url} were changed meanwhile; nothing was restored: do it again"
+            f"the partition columns of {store.url} were changed meanwhile; nothing was restored: restore again"
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(
@@ -105,7 +107,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
         _copy(store, transaction, plan.back, recorded_files(then.decided))
-        transaction.vouch_for_rows()  # they are those of then, whatever the constraints are now
+        transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
         metrics = {"numRestoredFiles": len(plan.back)}
         return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)
 
@@ -117,8 +119,8 @@ def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], kno
     store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for file, path in copies:
         info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        told = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
-        transaction.add([told], looked_at=True)  # as it was then
+        added = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
+        transaction.add([added], looked_at=True)  # as it was then
 
 
 def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:

@@ -1,4 +1,4 @@
-"""Changes the settings of a table: a commit of no files, under a turn."""
+"""Changes the settings of a table, by a commit without files in a turn."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ from dbio_commit.upkeep.publish import publish_as_set
 
 
 def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None) -> Commit:
-    """Changes these, and leaves the others as they are in its turn; an empty text removes one. With `if_match`, nothing
+    """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_match`, nothing
     may have been committed since.
 
-    Raises InvalidInputError for what cannot be set and where this is no table of ours, TableNotFoundError,
+    Raises InvalidInputError for what cannot be set and if it is not a dbio table, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.
     """
     sets = check_changes(changes)

@@ -11,7 +11,7 @@ from azure.storage.blob import BlobServiceClient
 
 from dbio_commit.base.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store
-from dbio_commit.store.base import BATCHES
+from dbio_commit.store.contract import BATCHES
 from tests.contract.amazon import Amazon, amazon
 from tests.contract.places import CREATE, Fill, Place
 from tests.contract.test_failures import FEW_RETRIES, impatient

@@ -18,7 +18,7 @@ from dbio_commit import Table
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import AccessDeniedError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store, open_store, parse_location
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.fsspec_store import FsspecStore
 from tests.contract.amazon import Amazon, amazon
 from tests.contract.places import CREATE, Place
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
@@ -162,7 +162,7 @@ def test_a_table_that_was_archived_is_not_taken_for_one_without_commits(remote: 
 
 def test_a_service_without_conditional_puts_is_named_as_that(s3: Place, s3_server: S3Server) -> None:
     s3_server.inject(Fault(method="PUT", path=".", kind="501", times=10_000))
-    with pytest.raises(StoreError, match=r"does not have If-None-Match \(501\).*request_checksum_calculation"):
+    with pytest.raises(StoreError, match=r"does not support If-None-Match \(501\).*request_checksum_calculation"):
         Table(s3.url, s3.storage_options).begin()
     assert s3.open().list_files() == []
 
@@ -171,7 +171,7 @@ def test_a_service_without_conditional_puts_is_named_as_that(s3: Place, s3_serve
 def test_a_request_that_a_service_has_not_is_named_as_that(s3: Place, s3_server: S3Server, call: str) -> None:
     store = s3.open()
     s3_server.inject(*everywhere("501"))
-    with pytest.raises(StoreError, match="this service does not have such a request"):
+    with pytest.raises(StoreError, match="this service does not support this request"):
         getattr(store, call)()
 
 

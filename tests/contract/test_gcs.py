@@ -11,8 +11,8 @@ from google.auth import exceptions
 
 from dbio_commit.base.errors import AccessDeniedError, CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
-from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
-from dbio_commit.store.gcs import _gone
+from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore
+from dbio_commit.store.gcs_batch import parse_deleted
 from tests.contract.places import Place
 from tests.servers import Fault, GcsServer
 
@@ -237,11 +237,11 @@ HTTP/1.1 204 No Content\r
 
 
 def test_only_what_an_answer_says_by_number_to_be_gone_is_gone() -> None:
-    assert _gone("multipart/mixed; boundary=batch_x", PARTS) == {0, 2}
-    assert _gone("multipart/mixed; boundary=other", PARTS) == set()
-    assert _gone("text/html", b"<p>204</p>") == set()
-    assert _gone("multipart/mixed; boundary=batch_x", PARTS[:400]) <= {0, 2}
-    assert _gone("multipart/mixed; boundary=batch_x", b"") == set()
+    assert parse_deleted("multipart/mixed; boundary=batch_x", PARTS) == {0, 2}
+    assert parse_deleted("multipart/mixed; boundary=other", PARTS) == set()
+    assert parse_deleted("text/html", b"<p>204</p>") == set()
+    assert parse_deleted("multipart/mixed; boundary=batch_x", PARTS[:400]) <= {0, 2}
+    assert parse_deleted("multipart/mixed; boundary=batch_x", b"") == set()
 
 
 def test_what_a_batch_left_is_asked_for_singly(
@@ -249,7 +249,7 @@ def test_what_a_batch_left_is_asked_for_singly(
 ) -> None:
     for path in ("a", "b", "c", "kept"):
         store.put_if_absent(path, b"")
-    monkeypatch.setattr("dbio_commit.store.gcs._gone", lambda *_: {0})
+    monkeypatch.setattr("dbio_commit.store.gcs.parse_deleted", lambda *_: {0})
     gcs_server.reset()
     gcs_server.inject(Fault(method="DELETE", path="/c$", kind="403", times=10))
     failures = store.delete_many(["a", "b", "c"])

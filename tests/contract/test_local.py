@@ -422,7 +422,7 @@ def test_nothing_is_written_through_a_link(
     store: Store, root: Path, victim: Path, call: Callable[[Store, str], object], directory: str
 ) -> None:
     before = everything(victim)
-    with pytest.raises(StoreError, match=f"{root}/day=1 is a symbolic link.*name the directory") as failure:
+    with pytest.raises(StoreError, match=f"{root}/day=1 is a symbolic link.*use the path of the directory") as failure:
         call(store, directory)
     assert type(failure.value) is StoreError
     assert everything(victim) == before
@@ -530,7 +530,7 @@ def test_a_marker_that_is_no_regular_file_is_there_and_corrupt(
     assert list(store.stat_log("_committed_1")) == listed
     assert store.put_if_absent("_committed_1", b"x") is False
     for read in (store.get, store.open_read):
-        with pytest.raises(CorruptMarkerError, match=f"{root}/_committed_1 is no regular file"):
+        with pytest.raises(CorruptMarkerError, match=f"{root}/_committed_1 is not a regular file"):
             read("_committed_1")
     assert store.stat("_committed_1").path == "_committed_1"
     if kind != "directory":
@@ -548,7 +548,7 @@ def test_data_that_is_no_regular_file_is_not_listed_and_not_read(
     assert store.list_files() == []
     assert store.list_directory() == Listing([], [])
     for read in (store.get, store.open_read):
-        with pytest.raises(StoreError, match="no regular file"):
+        with pytest.raises(StoreError, match="not a regular file"):
             read("part-0.parquet")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.store import Location, open_store, parse_location
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.fsspec_store import FsspecStore
 
 HERE = os.getcwd()
 
@@ -214,8 +214,8 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(spelling: str) -> Non
     ],
 )
 def test_a_missing_extra_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ["dbio_commit.store.s3", "dbio_commit.store.azure", "dbio_commit.store.gcs"]:
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    for module in ["s3", "s3_client", "azure", "gcs", "gcs_client"]:
+        monkeypatch.delitem(sys.modules, f"dbio_commit.store.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(MissingPackageError, match=rf'{url} needs the package {package}, .*`pip install "{extra}"`'):
         open_store(parse_location(url))

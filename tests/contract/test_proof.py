@@ -24,7 +24,7 @@ def test_a_service_that_looks_first_and_writes_then_gets_no_table(s3: Place, s3_
     s3_server.inject(Fault(method="PUT", path=".", kind="looks-first", times=1000))
     table = Table(s3.url, s3.storage_options)
     for _ in range(2):
-        with pytest.raises(UnsupportedStoreError, match="looks first and writes then"):
+        with pytest.raises(UnsupportedStoreError, match="checks first and then writes"):
             write(table)
     assert table.store.list_files() == []
 
@@ -35,7 +35,7 @@ def test_a_table_on_a_service_that_came_to_look_first_keeps_what_it_has(s3: Plac
     before = table.store.list_files()
     probe_module._PROBED.clear()
     s3_server.inject(Fault(method="PUT", path=".", kind="looks-first", times=1000))
-    with pytest.raises(UnsupportedStoreError, match="looks first and writes then"):
+    with pytest.raises(UnsupportedStoreError, match="checks first and then writes"):
         write(table)
     assert table.store.list_files() == before
     assert contents(table)

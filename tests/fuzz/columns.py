@@ -39,7 +39,7 @@ def recorded(schema: Any) -> t.StructType | None:
         schemas.check_writable(found, [])
     for merge in (False, True):
         with suppress(InvalidInputError):
-            schemas.layout(TEXT, partition_columns=[], table=found, merge=merge, where=WHERE)
+            schemas.map_columns(TEXT, partition_columns=[], table=found, merge=merge, where=WHERE)
     return found
 
 

@@ -13,19 +13,17 @@ from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputE
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import decode_checkpoint
 from dbio_commit.protocol.commits import Decided, committed_by
-from dbio_commit.protocol.markers import (
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import (
     CommitMarker,
-    Descriptor,
-    Turn,
     bounds_in,
     check_statistics,
     decode_commit,
-    decode_descriptor,
-    decode_turn,
-    encode,
     encode_commit,
     unpack_files,
 )
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.state import current_metadata, live_files
 from tests.fuzz.expressions import assert_known_metadata
 

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.store import Location, base, open_store, parse_location
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store import Location, open_store, parse_location
+from dbio_commit.store.fsspec_store import FsspecStore
 
 SECRETS = {"key", "secret", "token", "sas_token", "account_key", "password", "Authorization"}
 
@@ -70,7 +70,7 @@ def stores(data: bytes) -> object:
 
 def _opened(location: Location, options: Mapping[str, Any]) -> FsspecStore:
     store = open_store(location, options)
-    assert isinstance(store, base.FsspecStore)
+    assert isinstance(store, FsspecStore)
     endpoint = _endpoint(store)
     client = SimpleNamespace(
         s3=SimpleNamespace(meta=SimpleNamespace(endpoint_url=endpoint)),

@@ -33,6 +33,7 @@ def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str
     return dict(fuzz(RUNS[runs], tmp_path_factory.mktemp("fuzz"), runs=runs, processes=os.cpu_count() or 1))
 
 
+@pytest.mark.slow("1,000 inputs from libFuzzer for each of nine parsers")
 @pytest.mark.parametrize(
     ("runs", "name"),
     [
@@ -75,14 +76,14 @@ DEFECTS = {
     ),
     "a path outside the table, in one kind of marker": (
         "commit",
-        "protocol/markers.py",
+        "protocol/markers/commit.py",
         "    names.check_paths(marker.removed, where=where)",
         '    if not marker.dbio_commit or marker.dbio_commit.operation != "rewrite":\n'
         "        names.check_paths(marker.removed, where=where)",
     ),
     "an error of another kind": (
         "descriptor",
-        "protocol/markers.py",
+        "protocol/markers/descriptor.py",
         "except InvalidInputError as error:",
         "except OSError:",
     ),
@@ -100,13 +101,14 @@ DEFECTS = {
     ),
     "too much memory": (
         "descriptor",
-        "protocol/markers.py",
+        "protocol/markers/descriptor.py",
         "    return descriptor\n",
         "    bytearray(len(body) << 18)\n    return descriptor\n",
     ),
 }
 
 
+@pytest.mark.slow("the fuzzer can fail: two of four defects")
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> None:
     name, module, right, wrong = defect

@@ -135,6 +135,7 @@ def troubles() -> dict[str, str | None]:
 UNBOUNDED = ("unbounded", "unbounded Parquet")
 
 
+@pytest.mark.slow("hostile bodies of 400 MB in 256 MB")
 @pytest.mark.parametrize("name", [it for it in LARGE if it not in UNBOUNDED])
 def test_a_body_that_wants_to_blow_up_is_read_or_refused_in_bounded_memory(
     name: str, troubles: dict[str, str | None]

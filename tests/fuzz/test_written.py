@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.base import errors, logs, texts
-from dbio_commit.store import base, principal, s3
+from dbio_commit.store import fsspec_store, principal, s3
 from tests.fuzz import stores
 from tests.fuzz.harnesses import HARNESSES
 from tests.fuzz.stores import OPTIONS, URLS, to_bytes
@@ -66,9 +66,7 @@ def _flat(options: Any) -> set[str]:
 
 def _options_of_s3(store: s3.S3Store) -> str:
     options = store.storage_options
-    return (
-        f"s3:{options.get('endpoint_url') or options.get('client_kwargs', {}).get('endpoint_url', '')}:{store._bucket}"
-    )
+    return f"s3:{options.get('endpoint_url') or options.get('client_kwargs', {}).get('endpoint_url', '')}:{store._container}"
 
 
 def _dump(answer: Any) -> bytes:
@@ -90,10 +88,10 @@ HOLES: dict[str, tuple[str, Any, str, Any]] = {
     "hints that quote nothing": ("written", texts, "_quoted", _as_it_is),
     "identities by options": ("stores", s3.S3Store, "identify", _options_of_s3),
     "identities with passwords": ("stores", s3, "without_user", _as_it_is),
-    "everybody is one principal": ("stores", base, "principal_of", lambda options: ""),
-    "principals that can be read": ("stores", base, "principal_of", repr),
+    "everybody is one principal": ("stores", fsspec_store, "principal_of", lambda options: ""),
+    "principals that can be read": ("stores", fsspec_store, "principal_of", repr),
     "principals by names of options": ("stores", principal, "_spelled", lambda value: str(sorted(value[0]))),
-    "secrets of flat options only": ("stores", base, "secrets_in", _flat),
+    "secrets of flat options only": ("stores", fsspec_store, "secrets_in", _flat),
 }
 
 

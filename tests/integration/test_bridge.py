@@ -66,6 +66,7 @@ def run(tmp_path: Path, what: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow("security: open ports are seen only of a driver of its own")
 def test_no_port_of_this_process_is_open_to_other_users_and_none_of_its_threads_holds_it_up(tmp_path: Path) -> None:
     import pyspark
 
@@ -83,6 +84,7 @@ def path(enabled: SparkSession, tmp_path: Path) -> str:
     return f"{tmp_path}/lake/table"
 
 
+@pytest.mark.slow("cancelling a write must stop no other: six writes of two threads, each with jobs of its own")
 def test_jobs_of_a_commit_run_in_the_job_group_of_the_write(spark: SparkSession, path: str) -> None:
     """So that cancelling one stops the right one, whichever thread answers."""
     context, jobs = spark.sparkContext, {}
@@ -186,7 +188,7 @@ class _EndsThreads(BaseException):
     [
         (ValueError("no report-\udcff.csv"), r"ValueError: no report-\\udcff"),
         (ValueError("two\nlines\0and more" + "x" * 5_000_000), r"ValueError: two\\nlines\\x00and"),
-        (_Unprintable(), "_Unprintable: an error whose text cannot be made"),
+        (_Unprintable(), "_Unprintable: an error whose message cannot be read"),
         (_EndsThreads("by its kind"), "_EndsThreads: by its kind"),
         (SystemExit(3), "SystemExit: 3"),
     ],
@@ -215,7 +217,7 @@ def ask(spark: SparkSession, topic: str) -> Any:
 
 def test_an_answer_that_is_no_text_for_the_jvm_is_an_error_there(spark: SparkSession, path: str) -> None:
     bridge_of(spark).answer("odd", lambda text, subject: "\udcff")
-    with pytest.raises(Exception, match="could not be handed over"):
+    with pytest.raises(Exception, match="did not reach the JVM"):
         ask(spark, "odd")
 
 

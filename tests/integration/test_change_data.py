@@ -120,6 +120,7 @@ def test_files_of_changes_are_no_part_of_the_table(spark: SparkSession, path: st
     assert not dbio.Table(path).check().missing
 
 
+@pytest.mark.slow("changes of random rewrites against a model")
 def test_random_rewrites_tell_exactly_what_they_made_of_the_rows(spark: SparkSession, path: str) -> None:
     chance = random.Random(14)
     for _ in range(8):

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from dbio_commit import Table, Transaction, TransactionAbortedError
 from dbio_commit.protocol import names
+from tests.command_line import forked
 from tests.conftest import Root
 from tests.servers import AzureServer, Fault, GcsServer, S3Server, Server
 
@@ -33,8 +33,7 @@ class Place:
     def dbio(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
         given = {"AWS_EC2_METADATA_DISABLED": "true"} | dict(self.server.env if env is None else env)
-        command = [sys.executable, "-m", "dbio_commit.cli", *args]
-        return subprocess.run(command, capture_output=True, text=True, env=kept | given)
+        return forked(*args, env=kept | given)
 
     def dbio_json(self, *args: str) -> Any:
         result = self.dbio(*args, "--json")

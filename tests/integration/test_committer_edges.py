@@ -19,7 +19,7 @@ from pyspark.sql.functions import udf
 import dbio_commit as dbio
 from dbio_commit.protocol import names
 from dbio_commit.spark.committer import handler
-from dbio_commit.spark.committer.writes import is_ours
+from dbio_commit.spark.committer.writes import is_transaction
 from dbio_commit.store import parse_location
 from tests.spark_tables import SPARK_ERRORS, ids, numbers, objects
 
@@ -76,7 +76,7 @@ def test_links_to_a_root_and_of_a_root_are_followed(enabled: SparkSession, tmp_p
 
 @pytest.mark.parametrize("root", ["/", "file:///", "/lake/.."])
 def test_all_of_a_disk_may_be_a_root(root: str) -> None:
-    assert is_ours("file:/lake/table", "", [parse_location(root)])
+    assert is_transaction("file:/lake/table", "", [parse_location(root)])
 
 
 def test_an_overwrite_does_not_delete_a_root(spark: SparkSession, lake: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_file_sink_of_streams_writes_elsewhere(spark: SparkSession, lake: Pa
 def test_hives_own_writer_is_refused() -> None:
     staging = "file:/table/.hive-staging_hive_2026-11-22_17-02-08_926_7553870182836478285-1/-ext-10000"
     with pytest.raises(dbio.InvalidInputError, match="convertMetastoreParquet"):
-        is_ours(staging, "/table", [])
+        is_transaction(staging, "/table", [])
 
 
 def test_insert_overwrite_directory_is_a_transaction(spark: SparkSession, lake: Path) -> None:

@@ -95,6 +95,7 @@ def test_threads_of_a_local_session_write_at_once(tmp_path: Path, environment: d
     assert out.splitlines() == SAID
 
 
+@pytest.mark.slow("the only cluster of several JVMs in make test")
 @pytest.mark.parametrize("contexts", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path, contexts: str) -> None:
     """And nothing is left of the jars from which they have it, when the JVM has ended."""
@@ -121,7 +122,7 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     assert made.stdout == f"wrote {jar}\n"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
-    no_compiler = "from dbio_commit.spark import java\njava._compiled = None\n"
+    no_compiler = "from dbio_commit.spark.session import jvm\njvm._compiled = None\n"
     out = run_job([*PYTHON, "local[2,3]"], tmp_path, before=no_compiler, SPARK_CONF_DIR=str(tmp_path / "conf"))
     assert out.splitlines() == SAID
 
@@ -159,7 +160,7 @@ def test_a_server_of_sql_that_has_the_jar_writes_to_no_table_of_ours(spark: Spar
         timeout=300,
     )
     assert sql.returncode != 0
-    assert f"{ours} is a table of dbio_commit, and no Python of this driver has called dbio.enable" in sql.stderr
+    assert f"{ours} is a dbio table, and no Python of this driver has called dbio.enable" in sql.stderr
     assert ids(spark.read.parquet(str(elsewhere))) == [7]
     assert sorted(os.listdir(ours)) == before
 

@@ -23,7 +23,7 @@ from dbio_commit import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 
 WRITERS = 6
 WRITES = 15

@@ -11,8 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import dbio_commit as dbio
+from dbio_commit.spark.datasource import DbioDataSource
 from tests.integration.test_spark_schema import COLUMNS
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers, objects, rows
 
@@ -100,12 +103,25 @@ def test_an_option_may_name_a_day_or_a_time(spark: SparkSession, path: str) -> N
     ],
 )
 def test_an_option_that_means_nothing_is_refused_and_nothing_is_written(
-    spark: SparkSession, path: str, options: dict[str, str], named: str
+    path: str, options: dict[str, str], named: str
 ) -> None:
-    with pytest.raises(SPARK_ERRORS, match=named) as caught:
-        save(numbers(spark, 0, 2), path, **options)
+    """As Spark's Python asks for a writer: after each error Spark would start another Python, for half a second."""
+    schema = StructType([StructField("id", LongType()), StructField("day", StringType())])
+    with pytest.raises(dbio.InvalidInputError, match=named) as caught:
+        DbioDataSource(CaseInsensitiveDict({"path": path, **options})).writer(schema, overwrite=False)
     assert "hush" not in str(caught.value)
     assert not Path(path).exists()
+
+
+def test_an_option_that_is_refused_fails_the_write_and_nothing_is_written(spark: SparkSession, path: str) -> None:
+    for options, named in (
+        ({"asOf": "1"}, "no option asof here"),
+        ({"secretStorageOptions": '{"key": "hush-hush"}'}, "storage_options"),
+    ):
+        with pytest.raises(SPARK_ERRORS, match=named) as caught:
+            save(numbers(spark, 0, 2), path, **options)
+        assert "hush" not in str(caught.value)
+        assert not Path(path).exists()
 
 
 @pytest.mark.parametrize(

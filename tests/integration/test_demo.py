@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dbio_commit import Table
 
 DEMO = Path(__file__).parents[2] / "bench/demo.py"
 ROWS = 27_004 + 24_951  # of January and February
 
 
+@pytest.mark.slow("make demo is the first that a newcomer runs: six sessions and two killed jobs")
 def test_the_demo_runs_to_its_end_and_can_be_run_again(tmp_path: Path) -> None:
     left = tmp_path / "build/demo/flights"
     left.mkdir(parents=True)

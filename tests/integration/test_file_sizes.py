@@ -58,8 +58,7 @@ def test_without_partitions_it_becomes_one_file(spark: SparkSession, path: str) 
     assert len(files_of(path)) == 1
 
 
-@pytest.mark.parametrize("tasks", [1, 24])
-@pytest.mark.parametrize("columns", [(), ("part",)])
+@pytest.mark.parametrize(("tasks", "columns"), [(1, ()), (24, ("part",))])
 def test_more_data_becomes_files_of_about_the_target(
     spark: SparkSession, path: str, tasks: int, columns: tuple[str, ...]
 ) -> None:

@@ -11,6 +11,8 @@ from tests.test_golden import READS, GoldenCase, Read, each
 
 NO_COLUMNS = "no recorded columns"
 READABLE = [(case, read) for case, read in READS if not (read.error or read.ignore_corrupt_markers)]
+REFUSED = [(case, read) for case, read in READS if read.error]
+ONE_OF_EACH_ERROR = {read.error: (case, read) for case, read in reversed(REFUSED)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,6 +40,7 @@ def check_rows(frame: DataFrame, read: Read) -> None:
     assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
 
 
+@pytest.mark.slow("golden directories by dbio.read, one of four")
 @each(READABLE, of=4)
 def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
@@ -62,7 +65,7 @@ def test_the_data_source_reads_exactly_the_rows_of_a_golden_directory(
     check_rows(load(spark, path, read), read)
 
 
-@each([(case, read) for case, read in READS if read.error])
+@each(REFUSED)
 def test_spark_refuses_a_golden_directory_with_the_error_that_says_why(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:
@@ -70,5 +73,15 @@ def test_spark_refuses_a_golden_directory_with_the_error_that_says_why(
     with pytest.raises(dbio.DbioError) as caught:
         dbio.read(spark, path, read.as_of)
     assert read.error in [kind.__name__ for kind in type(caught.value).mro()]
+
+
+@each([*ONE_OF_EACH_ERROR.values()])
+def test_the_data_source_refuses_a_golden_directory_with_the_error_of_the_core(
+    spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    """One of each kind: the data source asks the core, whose answer to each directory is in test_golden.py."""
+    path = case.build(tmp_path / "table", read)
+    with pytest.raises(dbio.DbioError) as caught:
+        dbio.Table(path).snapshot(read.as_of)
     with pytest.raises(SPARK_ERRORS, match=f"dbio_commit.{type(caught.value).__name__}: "):
         load(spark, path, read)

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import UnsupportedStoreError
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session import jvm as java
 from dbio_commit.spark.ship import packed
 from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack
@@ -24,9 +24,15 @@ from dbio_commit.spark.write import written
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7, 9_999, 70_000])
-@pytest.mark.parametrize("nulls", [False, True], ids=["full", "with nulls"])
-@pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
+@pytest.mark.slow("the packer, which is Java: all types of rows, in one value and in many")
+@pytest.mark.parametrize(
+    ("rows", "nulls", "coded"),
+    [
+        *((rows, nulls, nulls) for rows in (0, 7, 9_999) for nulls in (False, True)),
+        *((1, nulls, not nulls) for nulls in (False, True)),
+        *((70_000, nulls, coded) for nulls in (False, True) for coded in (False, True)),
+    ],
+)
 def test_values_of_all_kinds_come_as_spark_itself_converts_them(
     spark: SparkSession, rows: int, nulls: bool, coded: bool
 ) -> None:
@@ -207,7 +213,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
-        raise UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
+        raise UnsupportedStoreError("the class loader of this Spark accepts no jar at run time")
 
     monkeypatch.setattr(java, "install", refuse)
     monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
@@ -216,7 +222,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
             dbio.write(spark.range(3), tmp_path / "table")
     said = [record.message for record in caplog.records if record.name == java.__name__ and "rows go" in record.message]
     assert len(said) == 1
-    assert "takes longer: the class loader of this Spark takes no jar" in said[0]
+    assert "is slower: the class loader of this Spark accepts no jar" in said[0]
     assert dbio.read(spark, tmp_path / "table").count() == 6
 
 

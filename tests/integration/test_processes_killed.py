@@ -32,9 +32,9 @@ from dbio_commit.commit import turns
 from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.store import Store, base
+from dbio_commit.store import Store, fsspec_store
 from dbio_commit.upkeep.copy import copy_table
 from tests.conftest import Root
 from tests.later import vacuum_later
@@ -165,7 +165,7 @@ def burn_before_system_calls(fuse: Fuse, root: str) -> None:
 def burn_after_requests(fuse: Fuse) -> None:
     from aiobotocore.client import AioBaseClient
 
-    from dbio_commit.store.gcs import _FileSystem
+    from dbio_commit.store.gcs_client import FileSystem
 
     def burn_after(owner: Any, name: str) -> None:
         call = getattr(owner, name)
@@ -178,7 +178,7 @@ def burn_after_requests(fuse: Fuse) -> None:
         setattr(owner, name, burning)
 
     burn_after(AioBaseClient, "_make_api_call")
-    burn_after(_FileSystem, "_request")
+    burn_after(FileSystem, "_request")
 
 
 def copy(source: Table, target: Table, operation: str) -> None:
@@ -196,7 +196,7 @@ def kill_one_after_another(name: str, url: str, storage_options: str) -> None:
     Prints how many were killed before one came to its end. Runs in a process of its own, where nothing else goes on.
     """
     options, number = json.loads(storage_options), 0
-    base.UPLOAD_BYTES = 5 << 20  # or it would take a larger file to see an upload of several parts
+    fsspec_store.UPLOAD_BYTES = 5 << 20  # or it would take a larger file to see an upload of several parts
     template = Table(f"{url}/template", options)
     while True:
         number += 1
@@ -221,6 +221,7 @@ def kill_one_after_another(name: str, url: str, storage_options: str) -> None:
             return
 
 
+@pytest.mark.slow("I1 of real processes killed at each call of five operations")
 @pytest.mark.parametrize("name", WORKS)
 def test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works(
     root: Root, name: str, short_lease: None
@@ -473,6 +474,7 @@ def wait_for_step(step: Step, targets: list[Target], flags: Path, process: "subp
         time.sleep(0.05)
 
 
+@pytest.mark.slow("I1 of a Spark job killed with its JVM and workers")
 @pytest.mark.parametrize("step", STEPS)
 def test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, step: Step, short_lease: None

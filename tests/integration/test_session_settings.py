@@ -23,7 +23,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.datasource import DbioDataSource, with_settings
 from dbio_commit.spark.session.conf import StoreSettings
 from dbio_commit.spark.write.task import map_in_arrow
-from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
+from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore
 from tests.conftest import Root
 from tests.servers import GcsServer, Request, S3Server
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
@@ -234,7 +234,7 @@ def test_what_is_pickled_for_a_path_holds_the_secrets_of_its_own_bucket_only(
     sent(writer).commit([])
     reader = sent(sent(planned)).reader(schema)
     assert len(sent(reader).partitions()) == 1
-    sent(map_in_arrow(sent(writer)._job.spec))
+    sent(map_in_arrow(sent(writer)._spec))
     local = source(CaseInsensitiveDict({"path": "/data/t"}))
     assert not any(secret in PICKLER.dumps(local) for secret in (b"own-secret", b"test-key"))
 
@@ -283,6 +283,7 @@ def write_both_ways(spark: SparkSession, url: str) -> list[int]:
     return ids(dbio.read(spark, url))
 
 
+@pytest.mark.slow("keys of each scope of Hadoop's credential stores reach driver and workers")
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 @pytest.mark.parametrize("setting", ["hadoop", "fs.s3a", "fs.s3a.bucket.tables"])
 def test_keys_come_from_hadoops_credential_stores_and_what_is_written_is_encrypted(

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.committer import writes
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, objects
 
@@ -388,11 +388,12 @@ def test_a_directory_without_a_descriptor_is_not_written_to_unasked(spark: Spark
 def test_writes_elsewhere_are_spark_own(spark: SparkSession, lake: str, tmp_path: Path) -> None:
     for number, kind in enumerate(("parquet", "csv", "json", "orc")):
         place = tmp_path / f"elsewhere{number}"
-        for mode in ("append", "overwrite", "append"):
+        modes = ("append", "overwrite", "append") if kind == "parquet" else ("append",)
+        for mode in modes:
             numbers(spark, 0, 4).write.mode(mode).partitionBy("day").format(kind).save(str(place))
         assert "_SUCCESS" in os.listdir(place)
         assert not any("tid" in file or "_committed" in file for file in objects(place))
-        assert spark.read.format(kind).load(str(place)).count() == 8
+        assert spark.read.format(kind).load(str(place)).count() == (8 if kind == "parquet" else 4)
 
 
 def test_a_table_outside_of_the_roots_is_ours(spark: SparkSession, lake: str, tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> dict[str,
     return {**result, "stderr": job.stderr}
 
 
+@pytest.mark.slow("one job, which the whole file shares, does over Connect what classic sessions do")
 def test_modes_work_over_connect(found: dict[str, Any]) -> None:
     assert found["append"] == [0, 1, 2, 3, 4, 5]
     assert found["overwrite_partitions"] == [0, 2, 4, 11]
@@ -206,7 +207,7 @@ def test_rows_change_over_connect(found: dict[str, Any]) -> None:
     assert rows["ids"] == [1, 2, 4, 5, 7, 8, 9, 10, 11, 20]
     assert (rows["new"], rows["marked"], rows["kept"]) == ([7, 8, 9, 10, 11], [4, 5], True)
     assert "InvalidInputError: rows of the table match more than one row" in rows["twice"]
-    assert "InvalidInputError: where='rand() < id' does not go by the rows alone" in rows["odd"]
+    assert "InvalidInputError: where='rand() < id' is not deterministic" in rows["odd"]
 
 
 def test_the_result_of_a_write_is_there_over_connect(found: dict[str, Any]) -> None:
@@ -223,7 +224,7 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
 def test_texts_mean_over_connect_what_they_say_or_are_refused(found: dict[str, Any]) -> None:
     assert found["texts"] == ['{"id":2,"day":"d0"}']
     assert found["empty source"] is True
-    refused = [r"would stand for .*_dbio_place", r"\* stands for no columns", "asks other tables", "asks other tables"]
+    refused = [r"would mean .*_dbio_place", r"\* stands for no columns", "reads other tables", "reads other tables"]
     for error, why in zip(found["refused texts"], refused, strict=True):
         assert re.match(rf"InvalidInputError: .*{why}", error), error
 
@@ -264,7 +265,7 @@ def test_secrets_that_connect_does_not_give_out_are_asked_for(found: dict[str, A
     """Should a server begin to give them out, `store_settings` finds them, and this test has had its day."""
     for error in found["s3 secrets"]:
         assert "AccessDeniedError: cannot " in error
-        assert "Spark Connect gives no secrets out" in error
+        assert "Spark Connect does not give out secrets" in error
         assert "Pass storage_options" in error
     assert len(found["s3 secrets"]) == 4
 

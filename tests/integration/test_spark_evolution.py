@@ -6,6 +6,7 @@ reader in both of its ways and by Python workers, on every version of Spark. Rul
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def shaped(spark: SparkSession, kind: str, *values: str) -> DataFrame:
     )
 
 
+@pytest.mark.slow("widened types by three readers; wrong ones read wrong values silently")
 @pytest.mark.parametrize(
     ("narrow", "wide", "low", "high"), [*WIDER, *(pytest.param(*pair, marks=pytest.mark.long) for pair in MORE)]
 )
@@ -94,8 +96,9 @@ def test_files_of_narrower_types_are_read_as_the_wider_one_flat_and_nested(
     for read in reads(spark, path):
         assert read.dtypes == expected.dtypes == spark.createDataFrame([], SHAPES.format(wide)).dtypes
         assert rows(read) == rows(expected)
-        for column, value, found in (("c =", high, 2), ("c >", low, 2), ("s.a =", low, 1)):
-            assert read.where(f"{column} CAST('{value}' AS {wide})").count() == found
+        conditions = [f"c = CAST('{high}' AS {wide})", f"c > CAST('{low}' AS {wide})", f"s.a = CAST('{low}' AS {wide})"]
+        found = [read.where(condition).selectExpr(f"{number} AS n") for number, condition in enumerate(conditions)]
+        assert sorted(row.n for row in reduce(DataFrame.union, found).collect()) == [0, 0, 1, 1, 2]
     schemas = [pq.read_schema(url) for url in dbio.Table(path).snapshot().urls()]
     assert len({str(schema.field("c").type) for schema in schemas if schema.field("c").type != schemas[0]}) == 2
     bounds = [(file.statistics or {})["c"] for commit in dbio.Table(path).history() for file in commit.files]
@@ -165,12 +168,12 @@ def test_void_is_refused_where_nothing_says_of_which_type_it_is(
     spark: SparkSession, path: str, save: Save, void: str
 ) -> None:
     frame = spark.sql(f"SELECT 1 AS id, {void} AS odd")
-    with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match=r"'odd.* is void: nothing but NULL was given"):
+    with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match=r"'odd.* is void: it has only NULLs"):
         save(frame, path, {})
     assert not Path(path).exists()
     save(spark.sql("SELECT 1 AS id"), path, {})
     before = objects(path)
-    with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match=r"'odd.* is void: nothing but NULL was given"):
+    with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match=r"'odd.* is void: it has only NULLs"):
         save(frame, path, {"merge_schema": True})
     assert objects(path) == before
 

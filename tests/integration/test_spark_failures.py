@@ -23,8 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
-from dbio_commit.spark.write.plan import WriteOptions, plan_write
-from dbio_commit.spark.write.task import encode_file_info, write_task
+from dbio_commit.spark.write.file_sink import StoreSink
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.spark.write.plan import plan_write
+from dbio_commit.spark.write.task import commit_files, encode_file_info, write_task
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
 
 DEADLINE_S = 400.0
@@ -67,12 +69,12 @@ RETRIES = """
     dbio.enable(spark)
     LAST = 159_999  # of 80 MB in each of two tasks: a row group and a few batches more, for files to be there
 
-    def failing(frame, action, attempts, path):
+    def failing(frame, action, attempts, path, last):
         # Its second task fails at its last batch, once it has written files.
         def fail(batches):
             for batch in batches:
-                if batch.column(0)[-1].as_py() == LAST and TaskContext.get().attemptNumber() < attempts:
-                    until = time.monotonic() + 60
+                if batch.column(0)[-1].as_py() == last and TaskContext.get().attemptNumber() < attempts:
+                    until = time.monotonic() + (60 if last == LAST else 0)
                     while not list(Path(path).glob("part-00001-*")) and time.monotonic() < until:
                         time.sleep(0.05)
                     action()
@@ -82,9 +84,6 @@ RETRIES = """
 
     def raises():
         raise RuntimeError("the attempt fails")
-
-    def exits():
-        os._exit(7)
 
     def kills_all_workers():
         for child in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split():
@@ -97,8 +96,9 @@ RETRIES = """
         time.sleep(120)
 
     def write(action, attempts, path, through):
-        rows = spark.range(0, LAST + 1, 1, 2).selectExpr("id", "repeat('x', 1000) AS text")
-        frame = failing(rows, action, attempts, path)
+        last = LAST if attempts < 3 else 1999  # which never succeeds: that files go is seen of the others
+        rows = spark.range(0, last + 1, 1, 2).selectExpr("id", "repeat('x', 1000) AS text")
+        frame = failing(rows, action, attempts, path, last)
         if through == "write":
             dbio.write(frame, path, max_records_per_file=20_000)
         else:
@@ -126,9 +126,7 @@ RETRIES = """
 
     found = {}
     for through in ("write", "data source"):
-        for action, attempts in ((raises, 1), (exits, 1), (kills_all_workers, 1), (raises, 3)):
-            if action is exits and through != "write":
-                continue  # a killed worker is the same to Spark, and each outcome takes seconds
+        for action, attempts in ((raises, 1), (kills_all_workers, 1), (raises, 3)):
             name = f"{action.__name__} {attempts} {through}"
             found[name] = outcome(action, attempts, f"{sys.argv[2]}/{name}", through)
 
@@ -172,12 +170,12 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow("I9 of retried tasks: each must have written files, of 64 MB, before it fails")
 @pytest.mark.parametrize(
     ("what", "through"),
     [
         ("raises", "write"),
         ("raises", "data source"),
-        ("exits", "write"),
         ("kills_all_workers", "write"),
         ("kills_all_workers", "data source"),
     ],
@@ -225,18 +223,24 @@ def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committe
 ) -> None:
     frame = numbers(spark, 0, 0)
     plan = plan_write(
-        dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions()
+        dbio.Table(path),
+        frame.schema,
+        mode="append",
+        partition_by="day",
+        options=WriteOptions(),
+        commit=CommitOptions(),
     )
-    job = plan.begin()
+    transaction = plan.begin()
+    spec = plan.task_spec(transaction.terms)
     batch = pa.RecordBatch.from_pylist([{"id": 1, "day": "d1"}, {"id": 2, "day": "d0"}, {"id": 3, "day": "d1"}])
-    sink = job.sink.open_sink(job.spec.tid)
-    slow = write_task(job.spec, [batch], task=0, attempt=0, files=sink)
-    fast = write_task(job.spec, [batch], task=0, attempt=1, files=sink)
+    sink = StoreSink(spec.table, spec.terms)
+    slow = write_task(spec, [batch], task=0, attempt=0, files=sink)
+    fast = write_task(spec, [batch], task=0, attempt=1, files=sink)
     assert not {file.path for file in slow} & {file.path for file in fast}
-    with job.transaction() as transaction:
-        job.commit(transaction, map(encode_file_info, fast))
+    with transaction:
+        commit_files(transaction, map(encode_file_info, fast), plan.schema_to_record)
     assert ids(dbio.read(spark, path)) == [1, 2, 3]
-    late = write_task(job.spec, [batch], task=0, attempt=2, files=sink)  # a zombie, after the commit
+    late = write_task(spec, [batch], task=0, attempt=2, files=sink)  # a zombie, after the commit
     assert ids(dbio.read(spark, path)) == [1, 2, 3]
     garbage = dbio.Table(path).check().garbage
     assert {entry.path for entries in garbage.values() for entry in entries} == {file.path for file in (*slow, *late)}
@@ -270,6 +274,7 @@ def save(frame: DataFrame, path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
+@pytest.mark.slow("I1 of cancelled jobs, for dbio.write and the data source")
 @pytest.mark.parametrize("action", [write, save])
 def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
     spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]
@@ -323,6 +328,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow("I1 of a killed driver, which needs a session of its own")
 def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 import dbio_commit as dbio
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.write.plan import commit_files
+from dbio_commit.spark.write.task import commit_files
 from dbio_commit.spark.write.written import Writing
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
@@ -549,14 +549,14 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "a condition that holds for others each time": (
         lambda spark, root, source: dbio.merge(spark, root, source, "rand() < source.id"),
         InvalidInputError,
-        "does not go by the rows alone",
+        "is not deterministic",
     ),
     "another table in a condition": (
         lambda spark, root, source: dbio.merge(
             spark, root, source, ["id"], [dbio.when_matched("source.id IN (SELECT 1)").delete()]
         ),
         InvalidInputError,
-        "asks other tables",
+        "reads other tables",
     ),
     "a column that is not there": (
         lambda spark, root, source: dbio.merge(spark, root, source, ["nope"]),
@@ -568,12 +568,12 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         SchemaMismatchError,
         "the source has no column 'day'",
     ),
-    "a clause that never counts": (
+    "a clause that never applies": (
         lambda spark, root, source: dbio.merge(
             spark, root, source, ["id"], [dbio.when_matched().delete(), dbio.when_matched("true").update()]
         ),
         InvalidInputError,
-        "would never count",
+        "can never apply",
     ),
     "no clauses": (
         lambda spark, root, source: dbio.merge(spark, root, source, ["id"], []),
@@ -605,22 +605,22 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "an aggregate for a value": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "max(id)"}),
         InvalidInputError,
-        "does not go by one row",
+        "does not depend on one row",
     ),
     "a window for a value": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "count(*) OVER ()"}),
         InvalidInputError,
-        "does not go by one row",
+        "does not depend on one row",
     ),
     "chance that must be fitted": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "rand()"}),
         InvalidInputError,
-        "is another each time",
+        "is not deterministic",
     ),
     "a value of another type": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "day"}),
         SchemaMismatchError,
-        "has the type bigint, and 'day' the type string",
+        "has the type bigint, which cannot take 'day' of the type string",
     ),
     "a value for no column": (
         lambda spark, root, source: dbio.update(spark, root, {"nope": "1"}),
@@ -648,7 +648,7 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         InvalidInputError,
         "is no text; give an expression in Spark's SQL",
     ),
-    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "names no values"),
+    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "gives no values"),
     "a path for a source": (
         lambda spark, root, source: dbio.merge(spark, root, root, ["id"]),  # type: ignore[arg-type]
         InvalidInputError,
@@ -883,7 +883,7 @@ def test_columns_of_files_have_no_case_whatever_the_session_says(
     file.write_bytes(file.read_bytes().replace(b"day", b"DaY"))
     if not takes_index:
         for module in ("scan", "file_index"):
-            monkeypatch.setattr(f"dbio_commit.spark.{module}.takes_index", lambda spark: False)
+            monkeypatch.setattr(f"dbio_commit.spark.read.{module}.takes_index", lambda spark: False)
     with configured(spark, {"spark.sql.caseSensitive": "true"}):
         assert dbio.read(spark, root, where="day IS NULL").count() == 0
         assert dbio.delete(spark, root, "day IS NULL").metrics["numDeletedRows"] == 0

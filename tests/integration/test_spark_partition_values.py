@@ -49,10 +49,8 @@ def adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             pq.write_table(pa.table({"id": [i]}), directory / "a.parquet")
         table = Table(tmp_path / "table")
         table.adopt()
-        monkeypatch.setattr(
-            "dbio_commit.commit.transaction.WRITTEN", frozenset({"double", "float", kind.split("(")[0]})
-        )
-        monkeypatch.setattr("dbio_commit.commit.table_root.find_unread", lambda *_: ())
+        monkeypatch.setattr("dbio_commit.commit.file_checks.is_partition", lambda _: True)
+        monkeypatch.setattr("dbio_commit.commit.state_after.find_unread", lambda *_: ())
         table.begin().commit(columns(id="long", k=kind))
         return table
 

@@ -10,11 +10,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.write.plan import Job, WritePlan
+from dbio_commit.commit.draft import Terms
+from dbio_commit.spark.write.plan import WritePlan
+from dbio_commit.spark.write.task import TaskSpec
 from tests.spark_tables import SPARK_ERRORS, configured, numbers
 from vacuum import vacuum
 
-MEANT = "has no scheme: Spark takes it for hdfs://127.0.0.1:9/{path} in the default file system"
+MEANT = "has no scheme: for Spark it is hdfs://127.0.0.1:9/{path} in the default file system"
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_a_default_file_system_that_cannot_be_asked_is_named_all_the_same(spark:
     with (
         configured(session, {"fs.defaultFS": "unheard://of"}),
         pytest.raises(
-            dbio.InvalidInputError, match=r"takes it for a path in the default file system .*\(unheard://of\)"
+            dbio.InvalidInputError, match=r"for Spark it is a path in the default file system .*\(unheard://of\)"
         ),
     ):
         dbio.read(session, "table")
@@ -95,14 +97,12 @@ def test_with_a_scheme_it_is_the_disk_of_all_machines(cluster: SparkSession, tmp
 @pytest.fixture
 def other_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks see another disk below the table's path than the driver."""
-    begin = WritePlan.begin
+    task_spec = WritePlan.task_spec
 
-    def begin_there(plan: WritePlan, **options: Any) -> Job:
-        job = begin(plan, **options)
-        there = replace(job.sink, path=str(tmp_path / "of the executors"))
-        return replace(job, spec=replace(job.spec, table=there))
+    def task_there(plan: WritePlan, terms: Terms) -> TaskSpec:
+        return replace(task_spec(plan, terms), table=dbio.Table(tmp_path / "of the executors"))
 
-    monkeypatch.setattr(WritePlan, "begin", begin_there)
+    monkeypatch.setattr(WritePlan, "task_spec", task_there)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "error"])

@@ -17,7 +17,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.spark.write.plan import commit_files
+from dbio_commit.spark.write.task import commit_files
 from tests.integration.test_spark_where import ZONE, Conditions, table
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, rows
 
@@ -185,7 +185,7 @@ def adopt_as_before(root: str) -> None:
 def test_an_adopted_directory_is_deleted_from_once_its_columns_are_recorded(spark: "SparkSession", root: str) -> None:
     numbers(spark, 0, 10).write.partitionBy("day").parquet(root)
     adopt_as_before(root)
-    with pytest.raises(InvalidInputError, match="write to it with this software first"):
+    with pytest.raises(InvalidInputError, match="append to it with dbio first"):
         dbio.delete(spark, root, "day = 'd0' OR id = 3")
     dbio.write(numbers(spark, 10, 12), root)
     dbio.delete(spark, root, "day = 'd0' OR id = 3")
@@ -220,7 +220,7 @@ def test_data_that_does_not_match_is_refused_with_its_count_and_leaves_nothing(
     dbio.write(numbers(spark, 0, 10, tasks=1), root)
     before = data_files(root)
     data = spark.createDataFrame([(7, "new"), (1, "new"), (None, "new")], "id int, day string")
-    with pytest.raises(InvalidInputError, match="2 rows do not fulfil"):
+    with pytest.raises(InvalidInputError, match="does not hold for 2 rows"):
         dbio.write(data, root, mode="overwrite", replace_where="id > 6")
     assert data_files(root) == before
     assert ids(dbio.read(spark, root)) == [*range(10)]
@@ -306,9 +306,9 @@ def test_a_file_with_other_rows_than_its_writer_recorded_is_not_written_again(sp
         write_rows(path, 10, 200)
     size = Path(path).stat().st_size
     next(width for width in range(200, 300) if write_rows(path, 9, width) == size)  # Spark reads as much as is recorded
-    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+    with pytest.raises(StoreError, match="its writer recorded 10"):
         dbio.delete(spark, root, "id % 5 = 1")
-    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+    with pytest.raises(StoreError, match="its writer recorded 10"):
         dbio.update(spark, root, {"day": "'new'"}, "id % 5 = 1")
     assert len(dbio.Table(root).history()) == 2
 

@@ -16,6 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.store import open_store
 from tests.spark_tables import data_files, ids, numbers, objects
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -41,6 +43,33 @@ def test_append_adds_to_what_is_there(spark: SparkSession, path: str) -> None:
     assert ids(dbio.read(spark, path)) == list(range(6))
     assert dbio.Table(path).snapshot().tids == (first.tid, second.tid)
     assert (second.operation, second.removed, second.skipped) == ("append", [], False)
+
+
+@pytest.mark.parametrize("kind", ["write", "update", "merge", "delete"])
+def test_on_the_driver_a_write_opens_one_store_and_builds_one_transaction(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:  # those of tasks: tests/unit/spark/write/test_plan.py
+    dbio.write(numbers(spark, 0, 4), path)
+    calls: list[str] = []
+    begin = Transaction.__init__
+
+    def count_open(*args: Any) -> Any:
+        calls.append("store")
+        return open_store(*args)
+
+    def count_begin(*args: Any, **options: Any) -> None:
+        calls.append("transaction")
+        begin(*args, **options)
+
+    monkeypatch.setattr("dbio_commit.table.open_store", count_open)
+    monkeypatch.setattr(Transaction, "__init__", count_begin)
+    {
+        "write": lambda: dbio.write(numbers(spark, 4, 6), path),
+        "update": lambda: dbio.update(spark, path, {"day": "'d3'"}, "id = 1"),
+        "merge": lambda: dbio.merge(spark, path, numbers(spark, 3, 6), ["id"]),
+        "delete": lambda: dbio.delete(spark, path, "id = 1"),
+    }[kind]()
+    assert calls == ["store", "transaction"]
 
 
 def test_overwrite_replaces_everything_and_deletes_nothing(spark: SparkSession, path: str) -> None:

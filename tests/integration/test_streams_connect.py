@@ -90,6 +90,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow("one job, which the whole file shares, does over Connect what classic streams do")
 def test_streams_are_written_over_connect(found: dict[str, Any]) -> None:
     assert found["apps"] == [[True, 0], [True, 1]]
     assert found["sink"] == list(range(20))

@@ -11,8 +11,8 @@ PROGRAM = """
 import json, random, sys
 from pathlib import Path
 import pyarrow as pa
-from dbio_commit.spark.write.task import TaskSpec, write_task
-from tests.task_sink import JOB, TID, DirectorySink
+from dbio_commit.spark.write.task import write_task
+from tests.task_sink import DirectorySink, spec
 
 columns, text_bytes, batch_rows, batches, partitions = json.loads(sys.argv[2])
 rng = random.Random(7)
@@ -27,9 +27,8 @@ def batch():
 
 sink = DirectorySink(Path(sys.argv[1]))
 names = ["p", *(f"c{i}" for i in range(columns))]
-spec = TaskSpec(table=sink, tid=TID, job=JOB, columns=tuple(enumerate(names)),
-                partition_columns=("p",) if partitions > 1 else ())
-infos = write_task(spec, (batch() for _ in range(batches)), task=0, attempt=0, files=sink)
+of_task = spec(sink.root, columns=tuple(enumerate(names)), partition_columns=("p",) if partitions > 1 else ())
+infos = write_task(of_task, (batch() for _ in range(batches)), task=0, attempt=0, files=sink)
 assert sum(info.rows for info in infos) == batch_rows * batches
 # Not ru_maxrss: over an exec that keeps the peak of the process which forked, here of all of pytest.
 peak_kb = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

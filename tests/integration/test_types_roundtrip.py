@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit import Table
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.write import task
 from dbio_commit.spark.write.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow, write_task
-from tests.task_sink import JOB, TID, DirectorySink
+from tests.task_sink import DirectorySink, spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,10 +53,8 @@ COLUMNS: dict[str, list[Any]] = {
 
 
 def task_spec(sink: DirectorySink, df: "DataFrame", **changes: Any) -> TaskSpec:
-    return TaskSpec(
-        table=sink,
-        tid=TID,
-        job=JOB,
+    return spec(
+        sink.root,
         columns=tuple(enumerate(df.columns)),
         spark_metadata={
             "org.apache.spark.version": pyspark.__version__,
@@ -107,8 +106,8 @@ def test_every_type_comes_back_equal(spark: "SparkSession", sink: DirectorySink,
 def test_without_sparks_footer_the_types_are_still_the_same(spark: "SparkSession", sink: DirectorySink) -> None:
     """Other tools, and a Spark that reads another one's files, have Parquet's own types only."""
     df = everything(spark)
-    spec = replace(task_spec(sink, df), spark_metadata={})
-    write_task(spec, df.toArrow().to_batches(), task=0, attempt=0, files=sink)
+    plain = replace(task_spec(sink, df), spark_metadata={})
+    write_task(plain, df.toArrow().to_batches(), task=0, attempt=0, files=sink)
     back = spark.read.parquet(str(sink.root))
     assert back.schema == df.schema
     assert comparable(back) == comparable(df)
@@ -138,10 +137,11 @@ def test_map_in_arrow_writes_partitions_that_spark_reads(spark: "SparkSession", 
         "if(id % 2 = 0, 'a b/c=%', null) AS p",
         "make_date(2026, 1, int(id % 3) + 1) AS q",
     )
-    spec = task_spec(sink, df, partition_columns=("p", "q"), max_records_per_file=100)
-    rows = df.repartition(3).mapInArrow(map_in_arrow(spec), RESULT_SCHEMA).collect()
+    transaction = Table(sink.root).begin(partition_by=("p", "q"))
+    begun = replace(task_spec(sink, df, max_records_per_file=100), terms=transaction.terms)
+    rows = df.repartition(3).mapInArrow(map_in_arrow(begun), RESULT_SCHEMA).collect()
     infos = [decode_file_info(row.file) for row in rows]
-    assert sink.files() == sorted(info.path for info in infos)
+    assert [it for it in sink.files() if it.endswith(".parquet")] == sorted(info.path for info in infos)
     assert sum(info.rows or 0 for info in infos) == 1000
     assert all((info.rows or 0) <= 100 for info in infos)
     back = spark.read.schema(df.schema).parquet(str(sink.root)).select(df.columns)

@@ -26,8 +26,8 @@ import pytest
 from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError
 from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.store.base import Unfinished
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.store.contract import Unfinished
 from dbio_commit.store.local import LocalStore
 from dbio_commit.upkeep.vacuum import plan
 from tests.integration.test_concurrent_writers import processes

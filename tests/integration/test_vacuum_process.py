@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import Amount, Vacuumed
 from dbio_commit.upkeep.vacuum.report import RunSummary, Total
 from tests.builders import QUERY, stream_checkpoint
@@ -24,7 +25,7 @@ from tests.histories import columns
 from tests.writers import contents, write
 from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
-from vacuum.compaction import CompactionSummary, CompactOptions
+from vacuum.compaction import CompactionSummary
 from vacuum.config import Config
 from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
 from vacuum.schedule import Service
@@ -372,5 +373,5 @@ def test_the_log_of_a_process_is_the_service_s(tmp_path: Path, capfd: pytest.Cap
     (tmp_path / "elsewhere/part-1.parquet").touch()
     Path(table.url, "day=1").symlink_to(tmp_path / "elsewhere")
     summary = vacuum_in_process(job(table.url), stop=Event())
-    assert summary.warnings == ("directories that hold symbolic links are left alone: 1",)
+    assert summary.warnings == ("directories with symbolic links are left alone: 1",)
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == []

@@ -38,9 +38,9 @@ def slow(table, options, *, dry_run, control):
     return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
 
 run.vacuum_table = slow
-from vacuum import config
+from vacuum import config, cron
 from apscheduler.triggers.cron import CronTrigger
-config.cron_trigger = lambda cron, timezone, jitter_s=0: CronTrigger(second="*", timezone="UTC")
+config.cron_trigger = cron.cron_trigger = lambda cron, timezone, jitter_s=0: CronTrigger(second="*", timezone="UTC")
 """
 
 

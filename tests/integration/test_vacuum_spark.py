@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from dbio_commit import Table
 from dbio_commit.cli.vacuum import vacuum_json
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Operation
-from dbio_commit.store.base import CONCURRENCY
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.s3 import S3Store
 from tests.conftest import Root

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,10 +20,11 @@ import pytest
 from dbio_commit import StoreError, Table
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.contract import Unfinished
 from dbio_commit.store.local import LocalStore
+from tests.command_line import forked
 from tests.conftest import Root
 from tests.later import vacuum_later, wait_for_the_next_second
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
@@ -282,9 +282,7 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(made: Made, serve
 
 def dbio(server: Server | None, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
-    command = [sys.executable, "-m", "dbio_commit.cli", "vacuum", *args]
-    given = kept | dict(server.env if server else {}) | env
-    return subprocess.run(command, capture_output=True, text=True, env=given)
+    return forked("vacuum", *args, env=kept | dict(server.env if server else {}) | env)
 
 
 def test_the_command_line_deletes_what_its_dry_run_says(root: Root, server: Server | None) -> None:

@@ -35,7 +35,7 @@ from dbio_commit import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from tests.conftest import Root
 from tests.integration.test_concurrent_writers import check_replayed, turn_of
 from tests.integration.test_processes_killed import SEED, check_vacuum
@@ -188,6 +188,7 @@ def read_many(root: Root, directory: Path) -> list[Read]:
 # --- the work, and the reckoning ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("ten processes write for 5 s on each store; nothing smaller finds real races")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("duration_s", DURATIONS_S)
 def test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled(

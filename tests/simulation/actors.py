@@ -37,7 +37,9 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.markers import App, FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile

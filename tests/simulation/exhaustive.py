@@ -19,7 +19,7 @@ import typer
 from dbio_commit.commit import turns
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.turns import LEASE_S
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.upkeep.vacuum.hands import Hands
 
 from . import actors

@@ -17,7 +17,7 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
 from tests.builders import as_dbio_sees

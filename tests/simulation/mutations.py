@@ -26,7 +26,7 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit import checkpoints, decision, isolation, root, roots, turns
+from dbio_commit.commit import applications, checkpoints, decision, isolation, root, roots, state_after, turns
 from dbio_commit.commit import directory_root as directory
 from dbio_commit.commit import metadata as schema
 from dbio_commit.commit import table_root as table
@@ -49,7 +49,9 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
+from dbio_commit.protocol.markers.commit import CommitMarker, Operation
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files
@@ -147,7 +149,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I8", "I9")
+@mutation("late", "I8", "I9", first=28)
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -212,7 +214,7 @@ def _every_transaction_is_young() -> AbstractContextManager[object]:
     return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
-@mutation("late", "I3", "I5", first=39)
+@mutation("late", "I3", "I5", first=80)
 def look_for_no_start_marker() -> Iterator[None]:
     """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
     with _every_transaction_is_young():
@@ -266,7 +268,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
         yield
 
 
-@mutation("mixed", "I9")
+@mutation("mixed", "I9", first=22)
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
     with _removed("overwrite_partitions", lambda removed, live: live):
@@ -364,7 +366,7 @@ def give_each_holder_the_same_time() -> Iterator[None]:
         yield
 
 
-@mutation("turns", "I7", "I8", first=96)
+@mutation("turns", "I7", "I8", first=128)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
     with patch.object(turns, "_end_lease", lambda store, clock, holder, lease_s: None):
@@ -406,23 +408,23 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(self: TableRoot, draft: Draft, current: Any, *, sets: bool) -> Any:
+    def schema_after(draft: Draft, current: Any, *, where: str) -> Any:
         return current if draft.schema is None else draft.schema
 
-    with patch.object(TableRoot, "_schema_after", schema_after):
+    with patch.object(state_after, "_schema_after", schema_after):
         yield
 
 
 @mutation("settings", "I7")
 def change_settings_as_of_the_beginning() -> Iterator[None]:
     """A change of settings is based on those that its writer saw when it began."""
-    metadata_after = TableRoot._metadata_after
+    metadata_after = state_after.metadata_after
 
-    def as_of_the_beginning(self: TableRoot, draft: Draft, before: Metadata, turn: int, **rules: Any) -> Metadata:
+    def as_of_the_beginning(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
         seen = before._replace(settings=draft.terms.metadata.settings)
-        return metadata_after(self, draft, seen if draft.terms.sets else before, turn, **rules)
+        return metadata_after(draft, seen if draft.terms.sets else before, turn, where=where)
 
-    with patch.object(TableRoot, "_metadata_after", as_of_the_beginning):
+    with patch.object(table, "metadata_after", as_of_the_beginning):
         yield
 
 
@@ -443,13 +445,13 @@ def believe_whoever_told_settings_last() -> Iterator[None]:
 @mutation("settings", "I7")
 def overwrite_settings() -> Iterator[None]:
     """An overwrite sets its own settings, which are none."""
-    metadata_after = TableRoot._metadata_after
+    metadata_after = state_after.metadata_after
 
-    def of_its_own(self: TableRoot, draft: Draft, before: Metadata, turn: int, **rules: Any) -> Metadata:
-        after = metadata_after(self, draft, before, turn, **rules)
+    def of_its_own(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
+        after = metadata_after(draft, before, turn, where=where)
         return after._replace(settings={}) if before.settings and draft.terms.operation == "overwrite" else after
 
-    with patch.object(TableRoot, "_metadata_after", of_its_own):
+    with patch.object(table, "metadata_after", of_its_own):
         yield
 
 
@@ -467,7 +469,7 @@ def read_the_log_once() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=51)
+@mutation("busy", "R2", "R3", "I6", first=72)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -478,7 +480,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I7", first=10)
+@mutation("busy", "R2", "R3", "I7", first=24)
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
@@ -709,7 +711,7 @@ def skip_versions_that_were_passed_over() -> Iterator[None]:
         fate = right(app, committed)
         return "committed" if fate == "passed" else fate
 
-    with patch.object(table, "fate_of", mutated):
+    with patch.object(applications, "fate_of", mutated):
         yield
 
 
@@ -717,7 +719,11 @@ def skip_versions_that_were_passed_over() -> Iterator[None]:
 def commit_numbers_in_any_order() -> Iterator[None]:
     """Numbers come in any order, as days do."""
     right = versions.fate_of
-    with patch.object(table, "fate_of", lambda app, committed: right(structs.replace(app, any_order=True), committed)):
+
+    def mutated(app: App, committed: Mapping[str, Versions]) -> Fate:
+        return right(structs.replace(app, any_order=True), committed)
+
+    with patch.object(applications, "fate_of", mutated):
         yield
 
 
@@ -738,13 +744,13 @@ def remember_the_highest_version_alone() -> Iterator[None]:
 def abort_attempts_of_all_applications() -> Iterator[None]:
     """Who commits for an application aborts what is pending of any."""
 
-    def mutated(self: TableRoot, tid: str, app: App, table: Snapshot) -> None:
-        for other in table.log.pending:
-            if other != tid and table.log.started[other].size:
+    def mutated(store: Store, clock: Clock, found: Snapshot, app: App, *, tid: str) -> None:
+        for other in found.log.pending:
+            if other != tid and found.log.started[other].size:
                 with suppress(DbioError):
-                    decision.abort_transaction(self.store, self.clock, other)
+                    decision.abort_transaction(store, clock, other)
 
-    with patch.object(TableRoot, "_abort_superseded", mutated):
+    with patch.object(table, "abort_superseded", mutated):
         yield
 
 

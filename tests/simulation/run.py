@@ -20,7 +20,7 @@ from dbio_commit.commit import begin
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from dbio_commit.feed.feed import Most
 from dbio_commit.feed.position import Start
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 
 from . import actors, streams
 from .actors import Stage

@@ -36,7 +36,9 @@ from dbio_commit.feed.position import Position, Start, decode_position, encode_p
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import Change
-from dbio_commit.protocol.markers import App, CommitMarker, FileInfo
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Partition
 from dbio_commit.upkeep.publish import publish_as_set
 

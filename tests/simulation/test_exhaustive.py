@@ -36,6 +36,7 @@ MUTATED = {
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 
 
+@pytest.mark.slow("all interleavings of four small cases, with a kill")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("case", "faults"),

@@ -15,6 +15,7 @@ def _param(mutation: Mutation) -> object:
     return pytest.param(mutation, id=mutation.name, marks=[pytest.mark.long] if mutation.name in MUTATED else [])
 
 
+@pytest.mark.slow("the simulation can fail: each way to get the protocol wrong, by seeds and in small cases")
 @pytest.mark.parametrize("mutation", [_param(mutation) for mutation in MUTATIONS])
 def test_a_mutation_of_the_protocol_is_found(mutation: Mutation) -> None:
     seed, violation = find(mutation)

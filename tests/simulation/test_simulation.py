@@ -82,6 +82,7 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
     return in_processes(request.param, processes=os.cpu_count() or 1)
 
 
+@pytest.mark.slow("300 seeds: the protocol's main test")
 @pytest.mark.timeout(900)  # on a busy machine; on two quiet cores 2,000 seeds take less than two minutes
 def test_no_seed_violates_an_invariant(outcome: Outcome) -> None:
     assert outcome.runs in (300, 2000)

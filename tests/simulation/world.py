@@ -19,7 +19,7 @@ from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFound
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import Kind
-from dbio_commit.store.base import Listing
+from dbio_commit.store.contract import Listing
 from dbio_commit.testing import MemoryStore
 
 EPOCH = datetime(2026, 11, 20, tzinfo=UTC)

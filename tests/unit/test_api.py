@@ -126,7 +126,7 @@ def test_the_types_of_a_write_need_no_spark() -> None:
         "from typing import get_args\n"
         "from dbio_commit.base.options import Compression, Mode\n"
         "from dbio_commit.protocol.commits import AsOf\n"
-        "from dbio_commit.protocol.markers import Operation\n"
+        "from dbio_commit.protocol.markers.commit import Operation\n"
         "assert 'overwrite_partitions' in get_args(Mode) and 'overwrite_partitions' in get_args(Operation)\n"
         "assert 'zstd' in get_args(Compression) and str in get_args(AsOf)\n"
     )

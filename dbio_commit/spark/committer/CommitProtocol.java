@@ -29,17 +29,18 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 
 /**
- * Data files in their final place, under the names of a transaction. All that is decided is decided in Python, which
- * `ask` asks; writes that are none of a table's go to the protocol that the session had before.
+ * The commit protocol of a session with `dbio.enable(spark, parquet=True)`. It writes data files to their final place,
+ * under names of a transaction. Python makes all decisions: see `ask`. Writes that are no transactions go to the commit
+ * protocol that the session had before.
  *
- * In the Java that Janino compiles: no lambdas, and what comes out of a collection is cast.
+ * Janino compiles this file: it knows no lambdas, and elements of collections must be cast.
  */
 public class CommitProtocol extends FileCommitProtocol implements Serializable {
-  /** Of the requests and answers; `java` has the same. */
+  /** The version of the requests and answers. `session/jvm.py` has the same. */
   public static final String VERSION = "2";
-  /** The system property with the Bridge to the Python that answers: a Function, since class loaders may differ. */
+  /** The system property with the Bridge to Python. It is used as a Function, since class loaders may differ. */
   public static final String HANDLER = "dbio_commit.handler";
-  /** What it is asked about. */
+  /** The topic of the questions to the Bridge. */
   public static final String TOPIC = "commit protocol";
 
   private static final Pattern SUFFIX = Pattern.compile("(_\\d+)?[-.]c\\d+(\\..*)?");
@@ -60,7 +61,7 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
     this.dynamic = dynamicPartitionOverwrite;
   }
 
-  // --- at the driver ---
+  // --- on the driver ---
 
   private String[] ask(String verb, List<String> more) {
     Function handler = (Function) System.getProperties().get(HANDLER);
@@ -71,15 +72,18 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
     return ((String) handler.apply(new Object[] {TOPIC, String.join("\0", words), null})).split("\0");
   }
 
-  /** Whose write it is, which `deletes` all that is there; not asked in the constructor, whose errors Spark hides. */
+  /**
+   * Whether the write goes to the other protocol. `deletes`: the write deletes everything at the path. The constructor
+   * does not ask this, since Spark hides its errors.
+   */
   private boolean isOther(FileSystem fs, boolean deletes) throws IOException {
     if (decided) return other != null;
     String table = path == null ? "" : tableAt(fs);
     String name = SQLHadoopMapReduceCommitProtocol.class.getName();
     if (System.getProperties().get(HANDLER) == null) {
       if (!table.isEmpty()) throw new IllegalStateException("dbio_commit.UnsupportedStoreError: " + table
-          + " is a table of dbio_commit, and no Python of this driver has called dbio.enable(spark, parquet=True);"
-          + " write from a classic PySpark session that has, or with dbio.write");
+          + " is a dbio table, and no Python of this driver has called dbio.enable(spark, parquet=True);"
+          + " call that in a classic PySpark session and write there, or use dbio.write");
     } else if (path != null) {
       name = ask("whose", Arrays.asList(new String[] {table, String.valueOf(deletes)}))[0];
     }
@@ -88,7 +92,10 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
     return other != null;
   }
 
-  /** The table that the path is, is a partition of, or where Hive will move files to; "" where it is none. */
+  /**
+   * The table at the path, or the table above it if the path is a partition or a directory of Hive's staging; "" if
+   * there is none.
+   */
   private String tableAt(FileSystem fs) throws IOException {
     Path place = new Path(path);
     while (!fs.exists(new Path(place, "_dbio_table"))) {
@@ -163,29 +170,29 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
   public String newTaskTempFileAbsPath(TaskAttemptContext context, String directory, FileNameSpec spec) {
     if (other != null) return other.newTaskTempFileAbsPath(context, directory, spec);
     throw new IllegalStateException("dbio_commit.InvalidInputError: the catalog has a partition of " + path
-        + " at " + directory + ", outside of the table; give it the table's own place, then write again");
+        + " at " + directory + ", outside of the table; move it to its place in the table, then write again");
   }
 
   public String newTaskTempFileAbsPath(TaskAttemptContext context, String directory, String suffix) {
     return newTaskTempFileAbsPath(context, directory, new FileNameSpec("", suffix));
   }
 
-  /** The files, closed by now: path, size and footer of each. */
+  /** The files, which are closed now: size, footer and path of each. */
   public FileCommitProtocol.TaskCommitMessage commitTask(TaskAttemptContext context) {
     if (other != null) return other.commitTask(context);
     try {
-      String[] told = new String[files.size()];
-      for (int i = 0; i < told.length; i++) {
+      String[] lines = new String[files.size()];
+      for (int i = 0; i < lines.length; i++) {
         Path file = new Path(path, (String) files.get(i));
         FileSystem fs = file.getFileSystem(context.getConfiguration());
         FileStatus status = fs.getFileStatus(file);
-        told[i] = status.getLen() + "\t" + footer(fs, status) + "\t" + (String) files.get(i);
-        if (fs instanceof ChecksumFileSystem) {  // a local disk; its .crc would outlive the file, which vacuum deletes
+        lines[i] = status.getLen() + "\t" + footer(fs, status) + "\t" + (String) files.get(i);
+        if (fs instanceof ChecksumFileSystem) {  // a local disk: a vacuum of the file would leave its .crc
           ChecksumFileSystem local = (ChecksumFileSystem) fs;
           local.getRawFileSystem().delete(local.getChecksumFile(file), false);
         }
       }
-      return new FileCommitProtocol.TaskCommitMessage(told);
+      return new FileCommitProtocol.TaskCommitMessage(lines);
     } catch (IOException e) {
       throw new java.io.UncheckedIOException(e);
     }
@@ -218,12 +225,12 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
         Path file = new Path(path, (String) files.get(i));
         file.getFileSystem(context.getConfiguration()).delete(file, false);
       } catch (IOException e) {
-        org.slf4j.LoggerFactory.getLogger(CommitProtocol.class).warn("vacuum will delete it: {}", e.toString());
+        org.slf4j.LoggerFactory.getLogger(CommitProtocol.class).warn("vacuum will delete the file: {}", e.toString());
       }
     }
   }
 
-  /** Of the sink of streams, which has a log of its own: into a table it writes nothing. */
+  /** For Spark's file sink of streams, which has a log of its own: refuses to write to a table. */
   public static class Stream extends ManifestFileCommitProtocol {
     private final String jobId;
     private final String path;
@@ -238,8 +245,8 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
       try {
         FileSystem fs = new Path(path).getFileSystem(context.getConfiguration());
         if (!new CommitProtocol(jobId, path, false).isOther(fs, false)) {
-          throw new IllegalStateException("dbio_commit.InvalidInputError: " + path + " is a table, or set apart"
-              + " for tables, and the file sink of streams knows of no transactions; write each batch with foreachBatch,"
+          throw new IllegalStateException("dbio_commit.InvalidInputError: " + path + " is a table, or below a root"
+              + " for tables, and Spark's file sink of streams has no transactions; write each batch with foreachBatch,"
               + " as df.write.parquet with the options txnAppId and txnVersion, and remove _spark_metadata there");
         }
       } catch (IOException e) {

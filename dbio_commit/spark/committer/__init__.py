@@ -1,8 +1,8 @@
-"""`df.write.parquet`, `INSERT` and `CREATE TABLE … AS SELECT` as transactions, in a session that asked for it.
+"""Makes `df.write.parquet`, `INSERT` and `CREATE TABLE … AS SELECT` transactions: `dbio.enable(spark, parquet=True)`.
 
-Spark runs such a write under a `FileCommitProtocol`. Ours (`CommitProtocol` of `spark.java`) names the files in their
-final place and asks everything else of this process: `handler` takes its requests, `command` reads what the running
-query is about, and `writes` decides, with the same `plan_write` and `Transaction` as `dbio.write`.
+Spark runs such a write under a `FileCommitProtocol`. `CommitProtocol.java` is the one of dbio: it names files in their
+final place, and leaves all decisions to this process. `handler` answers its requests, `command` finds out what the
+running query writes, and `writes` begins and commits, with the same `plan_write` and `Transaction` as `dbio.write`.
 """
 
 import os
@@ -23,15 +23,15 @@ _STREAM_DEFAULT = "org.apache.spark.sql.execution.streaming.ManifestFileCommitPr
 
 
 def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]]) -> None:
-    """Makes transactions of the session's Parquet writes to tables, and to whatever lies below the roots.
+    """Makes transactions of the session's Parquet writes to tables and to paths below the roots.
 
-    It holds for this session and for those that its application makes from now on; the roots of several calls add up.
-    Raises UnsupportedStoreError over Connect and in a JVM that takes no class, InvalidInputError for impossible roots.
+    This holds for the session, and for all sessions that the application makes from now on. The roots of several calls
+    add up. Raises UnsupportedStoreError over Connect, and if the JVM takes no class; InvalidInputError for bad roots.
     """
     if is_connect(spark):
         raise UnsupportedStoreError(
-            "over Spark Connect, the writer is in a server that cannot ask this process: write with dbio.write, or "
-            'with df.write.format("dbio") after dbio.enable(spark)'
+            "over Spark Connect, Parquet is written by a server that cannot ask this process: write with dbio.write, "
+            'or with df.write.format("dbio") after dbio.enable(spark)'
         )
     install(spark, COMMIT_PROTOCOL)
     context = spark.sparkContext
@@ -42,4 +42,4 @@ def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]])
         settings[_STREAM_PROTOCOL] = f"{COMMIT_PROTOCOL.name}$Stream"
     for name, value in settings.items():
         spark.conf.set(name, value)
-        context._jsc.sc().conf().set(name, value)  # which later sessions begin with
+        context._jsc.sc().conf().set(name, value)  # later sessions begin with these

@@ -1,4 +1,4 @@
-"""What the query that is running in the JVM says about a write: Spark tells its commit protocol next to nothing."""
+"""Reads from the running query what a write is about, since Spark passes almost nothing to its commit protocol."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,34 +17,33 @@ SaveMode = Literal["Append", "Overwrite", "ErrorIfExists", "Ignore"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A write of files, as Spark plans it."""
+    """A command of Spark that writes files."""
 
     format: str
     """In lower case: "parquet", "csv"."""
     mode: SaveMode
     schema: StructType
-    """Of the rows, partition columns included."""
+    """The columns of the rows, with the partition columns."""
     partition_columns: tuple[str, ...]
     static_partition: Mapping[str, str | None]
-    """Of INSERT … PARTITION (day = 7): these values are said, and None is null."""
+    """The values in INSERT … PARTITION (day = 7), by column; None is null."""
     options: Mapping[str, str]
-    """By their names in lower case."""
+    """By name, in lower case."""
 
 
 def running_query(context: SparkContext, execution: str) -> Any:
-    """The QueryExecution with this id, in the JVM; None where no query of SQL or DataFrames writes."""
+    """The QueryExecution with this id, in the JVM; None if the write is not part of a query of SQL or DataFrames."""
     executions = java_class(context._jvm, "org.apache.spark.sql.execution.SQLExecution")
     return executions.getQueryExecution(int(execution)) if execution != "null" else None
 
 
 def find_command(context: SparkContext, query: Any, path: str) -> Command:
-    """The one command of the query that writes to the path. Raises InvalidInputError where it has none, or several."""
+    """The only command of the query that writes to the path. Raises InvalidInputError if there is none, or several."""
     found = [plan for plan in _plans(query.analyzed()) if _writes_to(plan, path)] if query is not None else []
     if len(found) != 1:
         raise InvalidInputError(
-            f"cannot tell what is written to {path}: the running query has {len(found)} commands that write files "
-            "there, in a way that is known; use df.write.parquet, INSERT or CREATE TABLE … AS SELECT, one for each "
-            "table, or dbio.write"
+            f"cannot tell what is written to {path}: dbio finds {len(found)} commands in the running query that write "
+            "files there; use df.write.parquet, INSERT or CREATE TABLE … AS SELECT, one for each table, or dbio.write"
         )
     return _read(context, found[0])
 
@@ -63,7 +62,7 @@ def _writes_to(plan: Any, path: str) -> bool:
     name = plan.getClass().getSimpleName()
     if name == _INSERT:
         return str(plan.outputPath().toString()).rstrip("/") == path.rstrip("/")
-    return bool(name == _CREATE)  # its location is not known yet, where it is the catalog that chooses
+    return bool(name == _CREATE)  # its location may not be known yet: the catalog may choose it
 
 
 def _read(context: SparkContext, plan: Any) -> Command:

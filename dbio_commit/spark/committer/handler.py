@@ -1,7 +1,8 @@
-"""Takes the requests of `CommitProtocol.java`, which come over the bridge, and answers them.
+"""Answers the requests of `CommitProtocol.java`, which arrive over the bridge.
 
-A request is what to do, the path, Spark's id of the job, whether partitions are replaced as they come, the id of the
-query, and more, with NUL between them, which no path has. So is an answer.
+A request is a text of fields with NUL between them, which no path contains: the verb, the path, Spark's id of the job,
+whether the write overwrites the partitions that it writes to, the id of the query, and more. An answer is such a text,
+too.
 """
 
 import os
@@ -18,7 +19,7 @@ from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import java_class, locate
-from dbio_commit.spark.write.plan import find_error
+from dbio_commit.spark.session.errors import find_error
 from dbio_commit.store import Location
 
 _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
@@ -36,13 +37,13 @@ class _Request:
 
 
 class Handler:
-    """Answers for all sessions of an application."""
+    """Answers the requests of all sessions of an application."""
 
     def __init__(self) -> None:
         self.context: SparkContext | None = None
         self.roots: list[Location] = []
         self.other = _DEFAULT
-        """The commit protocol of writes that are not ours."""
+        """The commit protocol of writes that are no transactions."""
         self._open: dict[str, writes.Write] = {}
 
     def answer(self, text: str, _: object) -> str:
@@ -57,7 +58,7 @@ class Handler:
 
     def _whose(self, request: _Request) -> str:
         table, deletes = request.more
-        return "" if writes.is_ours(request.path, table, self.roots, deletes=deletes == "true") else self.other
+        return "" if writes.is_transaction(request.path, table, self.roots, deletes=deletes == "true") else self.other
 
     def _setup(self, request: _Request) -> str:
         assert self.context is not None
@@ -84,7 +85,7 @@ _handler = Handler()
 
 
 def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, other: str | None) -> None:
-    """Answers this JVM's requests from now on. `other` is the commit protocol that the session had."""
+    """Answers the requests of this session's JVM from now on. `other` is the commit protocol that the session had."""
     places = [locate(spark, root) for root in roots]
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _handler.answer)
@@ -92,25 +93,26 @@ def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, othe
     _handler.roots += [place for place in places if place not in _handler.roots]
     _handler.other = other or _handler.other
     java_class(spark._jvm, "java.lang.System").getProperties().put(_HANDLER, bridge.channel)
-    setattr(captured, _convert.__name__, _convert_exception)  # PySpark's own calls go by this name
+    setattr(captured, _convert.__name__, _convert_exception)  # PySpark calls the function by this name
 
 
-# --- errors of ours arrive as ours --------------------------------------------------------------------------------
+# --- errors of dbio arrive as themselves --------------------------------------------------------------------------
 
 _convert = captured.convert_exception
 
 
 def _convert_exception(error: Any) -> Any:
-    """As PySpark makes a Python exception of a JVM's; an error of ours that is behind it is that."""
+    """As PySpark's function, but an exception of the JVM that an error of dbio caused becomes this error."""
     for text in _messages(error):
-        if (text.startswith(_OURS) or _RAISED in text) and (found := find_error(text)):
+        if (text.startswith(_PREFIX) or _RAISED in text) and (found := find_error(text)):
             return found
     return _convert(error)
 
 
-_OURS = "dbio_commit."
-_RAISED = f"java.lang.IllegalStateException: {_OURS}"
-"""By `CommitProtocol.java` in a task. What else names our errors, such as the data source, stays Spark's own."""
+_PREFIX = "dbio_commit."
+_RAISED = f"java.lang.IllegalStateException: {_PREFIX}"
+"""How `CommitProtocol.java` raises an error in a task. Other exceptions that contain an error of dbio, such as those of
+the data source, stay errors of Spark."""
 
 
 def _messages(error: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The writes of a session that has `enable(parquet=True)`: whose they are, and what they commit."""
+"""The Parquet writes of a session with `enable(parquet=True)`: which are transactions, and how these run."""
 
 import base64
 import os
@@ -17,31 +17,32 @@ from dbio_commit.commit.begin import has_committed
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import check_files
-from dbio_commit.spark.write.plan import Job, WriteOptions, WritePlan, app_option, plan_write
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option
+from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
 
 _log = get_logger(__name__)
 
 APP = "spark.dbio.app"
-"""The setting with an application and its version, such as "nightly:2026-11-20": committed at most once to a table."""
+"""The setting with an application and its version, such as "nightly:2026-11-20": a table commits it at most once."""
 
 _SETTING = re.compile(r"(.+?):(\d{4}-\d\d-\d\d(?:T[\d:]+(?:Z|[+-][\d:]+)?)?)|(.+):(\d+)", re.ASCII | re.DOTALL)
-"""An id may have colons, and end like a day: what is a number after the last colon is the version then."""
+"""An id may contain colons, and end like a day. A number after the last colon is the version then."""
 
-# --- whose is it? -------------------------------------------------------------------------------------------------
+# --- is it a transaction? -----------------------------------------------------------------------------------------
 
 
-def is_ours(path: str, table: str, roots: Iterable[Location], *, deletes: bool = False) -> bool:
-    """Whether the write to the path is a transaction. `table` is the table at the path or above it, "" where none is.
+def is_transaction(path: str, table: str, roots: Iterable[Location], *, deletes: bool = False) -> bool:
+    """Whether the write to the path is a transaction. `table` is the table at the path or above it, "" if none.
 
-    Raises InvalidInputError where the path lies in a table, or where the write `deletes` what lies below the path, and
-    a root does.
+    Raises InvalidInputError if the path is inside a table, and if the write `deletes` everything below the path, and
+    that includes a root.
     """
     place, roots = _location(path), [_resolved(root) for root in roots]
     if table and _location(table) != place:
@@ -60,17 +61,17 @@ def is_ours(path: str, table: str, roots: Iterable[Location], *, deletes: bool =
         return True
     if deletes and (below := [root.url for root in roots if _contains(resolved, root)]):
         raise InvalidInputError(
-            f"an overwrite of {path} would delete {below[0]}, which is set apart for tables; write to another path"
+            f"an overwrite of {path} would delete {below[0]}, a root for dbio tables; write to another path"
         )
     return False
 
 
 _HIVE_STAGING = "/.hive-staging"
-"""Where Hive writes what it then moves up."""
+"""Hive writes files below such a directory, and then moves them up."""
 
 
 def _location(path: str) -> Location | None:
-    """None for a file system that no table lies on, such as hdfs:."""
+    """The location; None for a file system that cannot hold a table, such as hdfs:."""
     try:
         return parse_location(path)
     except InvalidInputError:
@@ -78,7 +79,7 @@ def _location(path: str) -> Location | None:
 
 
 def _resolved(place: Location) -> Location:
-    """On a disk, without symbolic links."""
+    """The place; on a disk, with symbolic links resolved."""
     return replace(place, prefix=os.path.realpath(place.prefix)) if place.scheme == "file" else place
 
 
@@ -88,7 +89,7 @@ def _contains(root: Location, place: Location) -> bool:
     return same and (root.account in (None, place.account)) and place.key_prefix.startswith(above)
 
 
-# --- what it commits ----------------------------------------------------------------------------------------------
+# --- the transaction ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,6 @@ class Write:
 
     spark: SparkSession
     plan: WritePlan
-    job: Job
     transaction: Transaction
 
     @property
@@ -106,22 +106,22 @@ class Write:
 
     @property
     def mark(self) -> str:
-        """What the names of its files have, and those of no other write."""
-        return f"tid-{self.transaction.tid}-{self.job.spec.job}"
+        """A text that is in the names of its files, and in those of no other write."""
+        return f"tid-{self.transaction.tid}-{self.transaction.terms.job}"
 
 
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""What the files of a table have: of the type that Spark writes by default, readers skip nothing."""
+"""Settings of Spark for the files. INT96, its default type of timestamps, has no statistics that readers can use."""
 
 
 def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, replaces: bool) -> Write:
     """Checks the write as `dbio.write` does, and begins its transaction.
 
-    `dynamic`: it replaces the partitions that it writes to; `replaces`: it would delete what is there.
+    `dynamic`: it overwrites the partitions that it writes to. `replaces`: without dbio, Spark would delete what exists.
     """
     if command.format != "parquet":
         raise InvalidInputError(
-            f"{path} is a table, or set apart for tables, and tables hold Parquet; write {command.format} elsewhere"
+            f"{path} is a table, or below a root for tables, and tables hold Parquet; write {command.format} elsewhere"
         )
     _refuse_settings(spark, command.schema, command.partition_columns, path)
     table = open_table(spark, path, None)
@@ -132,25 +132,24 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         command.schema,
         mode=mode,
         partition_by=command.partition_columns or None,
-        app=app,
         options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
+        commit=CommitOptions(app=app),
     )
     _check_native(plan, command)
-    job = plan.begin(skipped=has_committed(table.store, table.clock, app))
-    transaction = job.transaction()
+    transaction = plan.begin(skipped=has_committed(table.store, table.clock, app))
     if mode == "overwrite_partitions" and static and not dynamic:
         transaction.overwrite_partition(static)
-    return Write(spark, plan, job, transaction)
+    return Write(spark, plan, transaction)
 
 
-def commit(write: Write, told: Iterable[str]) -> None:
-    """Commits the files that the winning attempts told: size, footer and path of each.
+def commit(write: Write, lines: Iterable[str]) -> None:
+    """Commits the files that the winning attempts reported, each as a line with its size, footer and path.
 
-    Raises InvalidInputError, before anything is deleted, where one of them is no file of this write.
+    Raises InvalidInputError, before anything is deleted, if one of them is no file of this write.
     """
     store = write.table.store
-    files = [_file_info(line, write) for line in told]
-    empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
+    files = [_file_info(line, write) for line in lines]
+    empty = [file.path for file in files if file.rows == 0]  # Spark writes an empty file if there are no rows
     store.delete_many(empty)
     full = [file for file in files if file.rows != 0]
     write.transaction.add(full, looked_at=True)
@@ -159,13 +158,13 @@ def commit(write: Write, told: Iterable[str]) -> None:
     if write.plan.constraints:
         check_files(write.spark, write.plan, full)
         write.transaction.vouch_for_rows()
-    write.transaction.commit(schema=write.job.schema)
+    write.transaction.commit(schema=write.plan.schema_to_record)
 
 
 def abort(write: Write) -> None:
-    """Commits nothing, as far as that is not decided; a failure is logged, since Spark has an error to raise already.
+    """Aborts the transaction, if it is not committed. A failure is only logged: Spark raises another error already.
 
-    The files are for vacuum to find: only attempts that ended have told of theirs.
+    Vacuum deletes the files: only attempts that ended have reported theirs.
     """
     try:
         write.transaction.abort()
@@ -193,12 +192,12 @@ def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:
             return "overwrite_partitions"
         case "Overwrite":
             return "overwrite"
-        case _:  # Spark has seen that nothing is there, unless it was told not to care
+        case _:  # Spark has checked that nothing is there, unless it deletes what is there
             return "overwrite" if replaces else "error"
 
 
 def _app(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
-    """The application and its version: of the write's options, else of the session's setting."""
+    """The application and its version, from the write's options, or else from the session's setting."""
     setting = spark.conf.get(APP, None)
     if (app := app_option(options)) is not None or not setting:
         return app
@@ -212,7 +211,7 @@ def _app(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
 
 
 def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:
-    """Raises InvalidInputError for settings with which Spark would write what readers take for something else."""
+    """Raises InvalidInputError for settings with which Spark would write values that readers misread."""
     lower = {column.lower() for column in columns}
     zone = spark.conf.get("spark.sql.session.timeZone")
     for field in schema.fields:
@@ -222,7 +221,7 @@ def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[
                 f"{zone}; set spark.sql.session.timeZone to UTC, or use dbio.write"
             )
     if str(spark.conf.get(_REBASE)).upper() == "LEGACY":
-        raise InvalidInputError(f"{_REBASE} is LEGACY: dates before 1582 would mean others to most readers; unset it")
+        raise InvalidInputError(f"{_REBASE} is LEGACY: most readers would misread dates before 1582; unset it")
 
 
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
@@ -230,8 +229,8 @@ _REBASE = "spark.sql.parquet.datetimeRebaseModeInWrite"
 
 
 def _check_native(plan: WritePlan, command: Command) -> None:
-    """Raises SchemaMismatchError for what `dbio.write` would convert, and Spark's own writer writes as it comes."""
-    layout, where = plan.layout, plan.table.url
+    """Raises SchemaMismatchError for data that `dbio.write` would convert: Spark's own writer converts nothing."""
+    mapping, where = plan.mapping, plan.table.url
     if plan.filled:
         raise SchemaMismatchError(
             f"the data lacks the column {plan.filled[0]!r} of {where}, which dbio.write fills in, and Spark's own "
@@ -239,21 +238,21 @@ def _check_native(plan: WritePlan, command: Command) -> None:
         )
     if not plan.target.is_table:
         raise UnsupportedTableError(
-            f"{where} has files, and no {names.DESCRIPTOR}: writers that do not know of transactions can write to "
+            f"{where} has files, and no {names.DESCRIPTOR}: in this session, Spark's own writer can write to dbio "
             "tables only. Make it one with `dbio adopt`, or use dbio.write"
         )
-    if plan.changes_layout or command.partition_columns != layout.partition_columns:
+    if plan.changes_layout or command.partition_columns != mapping.partition_columns:
         own = plan.target.partition_columns or ()
         raise SchemaMismatchError(
             f"{where} is partitioned by {list(own)}, and this write by {list(command.partition_columns)}; write with "
             f"partitionBy({', '.join(map(repr, own))}), or change them: dbio.write(…, mode='overwrite', partition_by=…)"
         )
     given = command.schema.fieldNames()
-    respelled = [name for position, name in layout.columns if position is not None and given[position] != name]
-    lacking = {name for position, name in layout.columns if position is None}  # readers take them for null
-    if others := [*respelled, *(name for name in layout.casts if name not in lacking)]:
-        types = ", ".join(f"{name} {layout.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
+    respelled = [name for position, name in mapping.columns if position is not None and given[position] != name]
+    lacking = {name for position, name in mapping.columns if position is None}  # readers take them for null
+    if others := [*respelled, *(name for name in mapping.casts if name not in lacking)]:
+        types = ", ".join(f"{name} {mapping.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
         raise SchemaMismatchError(
-            f"{where} has the columns {types}; this write spells them otherwise, or has other types, and Spark would "
-            "write them as they are. Rename or cast them, or use dbio.write, which does"
+            f"{where} has the columns {types}; this write spells them differently, or has other types, and Spark would "
+            "write them as they are. Rename or cast them, or use dbio.write, which does this"
         )

@@ -3,9 +3,9 @@ package dbio_commit;
 import java.util.function.Function;
 import org.apache.spark.api.java.function.VoidFunction2;
 
-/** What Spark calls for each batch of a stream: asks Python over the bridge, with the batch's number and rows. */
+/** The function of `foreachBatch` in the JVM: passes the number and the rows of each batch to Python, over the bridge. */
 public class AskedBatches implements VoidFunction2 {
-  /** Of the question; `java/__init__.py` has the same. */
+  /** Version of the question. `jvm.py` has the same. */
   public static final String VERSION = "1";
 
   private final Function bridge;

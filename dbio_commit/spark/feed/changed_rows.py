@@ -1,6 +1,6 @@
-"""The rows that came and went with commits, as a DataFrame: natively where Spark reaches the files.
+"""A change feed as a DataFrame: the rows that commits added and removed. Read natively if Spark reaches the files.
 
-Spark reads all of them in one scan, and knows the commit of each row by the path of its file.
+Spark reads all files in one scan. The path of a row's file identifies the commit of the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
 from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 
 def changes_between(
     spark: SparkSession, table: Table, start: Start, end: datetime | str | None, *, net: bool
 ) -> DataFrame:
-    """The rows of the commits from one to another, both included."""
+    """The changes by the commits from `start` to `end`, both included."""
     history, changes = Follower(table.store, table.clock).changes(start, end)
     feeds.refuse_other_types(history, changes, feeds.columns_until(history, end))
     return frame_of(spark, table, columns_of(history, end), changes, net=net)
@@ -36,7 +36,7 @@ def changes_between(
 def frame_of(
     spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change], *, net: bool = False
 ) -> DataFrame:
-    """These changes, with the columns of the table and those of a feed."""
+    """The rows of these changes, with the columns of the table and those of a feed."""
     schema = feeds.with_change_columns(columns, where=table.url)
     both = _both_ways(changes) if net else set[str]()
     carried = [change for change in changes if change.tid in both]
@@ -53,36 +53,36 @@ def frame_of(
 
 
 def columns_of(history: History, end: datetime | str | None = None) -> StructType:
-    """Those that the table has now, or at the end of a feed.
+    """The columns that the table has now, or had at the end of a feed.
 
-    Raises InvalidInputError where no writer recorded the columns.
+    Raises InvalidInputError if no writer recorded columns.
     """
     recorded = feeds.columns_until(history, end)
     if recorded is None:
         raise InvalidInputError(
-            f"no writer recorded the columns of {history.url}, so that its files cannot be read apart; write to it "
-            "with this software first"
+            f"no writer recorded the columns of {history.url}, which a read of its changes needs; write to the table "
+            "with dbio first"
         )
     return schemas.from_json(recorded, where=history.url)
 
 
 def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:
-    """What came, what went, and what says so itself: of each file one thing once."""
+    """The changes of each kind. Within a kind, no file occurs twice."""
     return [[change for change in changes if change.kind == kind] for kind in get_args(Kind)]
 
 
 def _both_ways(changes: Sequence[Change]) -> set[str]:
-    """The commits that may have carried rows over: with files that came and files that went."""
+    """The tids of commits that may have carried rows over, as they both added and removed files."""
     came, went, _ = ({change.tid for change in some} for some in _by_kind(changes))
     return came & went
 
 
 def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change]) -> DataFrame:
-    """The rows of changes of one kind, of which no two are of one file, with what the feed says of each."""
+    """The rows of changes of one kind, with the columns of a feed. No two changes are of the same file."""
     files = [change.file for change in changes]
     root = metadata_root(spark, table, files, columns)
     if root is None:
-        spec = ReadSpec.of(table, feeds.with_change_columns(columns, where=table.url))
+        spec = ReadSpec(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
     of = {change.file.path: change for change in changes}
     frames = [_natively(spark, root, table, columns, some, of) for some in by_layout(files)]
@@ -97,17 +97,17 @@ def _natively(
     files: Sequence[DataFile],
     changes: Mapping[str, Change],
 ) -> DataFrame:
-    """As `_frame`, of files that lie in the same partition columns, and whose changes are known by their paths."""
-    says_itself = changes[files[0].path].kind == "recorded"  # all are of one kind then
-    schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
+    """As `_frame`, for files with the same partition columns. `changes` has the change of each file, by its path."""
+    is_recorded = changes[files[0].path].kind == "recorded"  # all changes are of the same kind
+    schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if is_recorded else [])])
     frame = with_file(files_natively(spark, root, table, files, schema))
     numbered = {number: changes[file.path] for number, file in number_files(spark, frame, root, files).items()}
-    told = [(number, it.kind, it.tid, it.committed.astimezone(UTC)) for number, it in numbered.items()]
-    commits = f.broadcast(spark.createDataFrame(told, f"{FILE} long, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
+    of_files = [(number, it.kind, it.tid, it.committed.astimezone(UTC)) for number, it in numbered.items()]
+    commits = f.broadcast(spark.createDataFrame(of_files, f"{FILE} long, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
     rows = frame.join(commits, FILE, "left")
-    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named the file "), f.col(FILE)))
-    known = f.coalesce(f.col(_KIND), unknown.cast("string"))  # rows must not get lost in silence
-    kind = f.when(known == "recorded", f.col(feeds.TYPE)) if says_itself else known
+    unknown = f.raise_error(f.concat(f.lit("bug in dbio_commit: no commit is known for the file "), f.col(FILE)))
+    known = f.coalesce(f.col(_KIND), unknown.cast("string"))  # an error, so that no row is lost silently
+    kind = f.when(known == "recorded", f.col(feeds.TYPE)) if is_recorded else known
     names = map(schemas.quoted, columns.fieldNames())
     return rows.select(*names, kind.alias(feeds.TYPE), feeds.TID, feeds.TIMESTAMP)
 
@@ -116,5 +116,5 @@ _KIND = "_dbio_kind"
 
 
 def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:
-    """The rows, all of this kind, less as many equal ones of the same commit among the others."""
+    """The rows, all of this kind, without those that `others` has with the same commit (by count, as EXCEPT ALL)."""
     return rows.drop(feeds.TYPE).exceptAll(others.drop(feeds.TYPE)).withColumn(feeds.TYPE, f.lit(kind))

@@ -1,84 +1,52 @@
-"""Batches of a stream for a function of the user's, with native reads: what `for_each_batch` calls.
+"""What `for_each_batch` calls: gives the function of the user each batch of a stream, as rows that Spark reads itself.
 
-Spark keeps the offsets, as for any stream; but the stream that it runs is of names of files, and what the function gets
-is a scan of those.
+The stream that Spark runs, and whose offsets it keeps, is one of file names (`datasource.ChangedFiles`). The function
+gets a scan of these files.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.datasource import DbioDataSource
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import frame_of
-from dbio_commit.spark.feed.source import DbioStreamReader, Group
 from dbio_commit.spark.read.scan import scan_files
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import ASKED_BATCHES, is_ready
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 Function = Callable[[DataFrame, int], None]
-"""What Spark calls for each batch, with its rows and its number."""
-
-_SCHEMA = StructType([StructField("file", StringType())])
-
-
-class ChangedFiles(DbioDataSource):
-    """The files that a stream is to read, one a row; options are those of the stream source."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "dbio_changed_files"
-
-    def schema(self) -> StructType:
-        _ = super().schema()  # takes the snapshot whose columns the stream is planned with
-        return _SCHEMA
-
-    def streamReader(self, schema: StructType) -> Any:
-        return self._stream_reader(_FileLister, schema)
-
-
-class _FileLister(DbioStreamReader):
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Group)
-        yield pa.record_batch([pa.array([json.dumps(file) for file in partition.files])], names=["file"])
-
-    def _file_of(self, change: Change) -> DataFile:
-        return feeds.as_partition(change)
+"""Called for each batch, with its rows and its number."""
 
 
 def with_rows(
     function: Function, path: str, storage_options: Mapping[str, Any], schema: StructType, *, changes: bool
 ) -> Function:
-    """What `foreachBatch` is to call on files: calls the function on their rows."""
+    """For Spark's `foreachBatch`: gets the names of files, and calls the function with the rows of these files."""
 
     def call(listed: DataFrame, batch: int) -> None:
         spark, table = listed.sparkSession, Table(path, storage_options)
         files = [DataFile(*json.loads(row.file)) for row in listed.collect()]
-        told = [feeds.from_partition(file) for file in files]
+        found = [feeds.from_partition(file) for file in files]
         if changes:
-            rows = frame_of(spark, table, schema, told)
+            rows = frame_of(spark, table, schema, found)
         else:
-            plain = [change.file for change in told]
-            rows = scan_files(spark, table, plain, schema)
+            rows = scan_files(spark, table, [change.file for change in found], schema)
         function(rows, batch)
 
     return call
 
 
-_PORT = "batches of streams come by the port of PySpark's foreachBatch, on which any local user can call this process"
+_PORT = "PySpark's foreachBatch opens a port, on which any local user can call this process"
 
 
 def start_each(
@@ -87,7 +55,7 @@ def start_each(
     function: Function,
     start: Callable[[DataStreamWriter], StreamingQuery],
 ) -> StreamingQuery:
-    """Starts a query that calls the function for each batch: as `foreachBatch` of the writer, over the bridge."""
+    """Starts a query that calls the function for each batch, like `foreachBatch` of the writer, but over the bridge."""
     if not is_ready(spark, ASKED_BATCHES, without=_PORT):
         return start(writer.foreachBatch(function))
 
@@ -112,11 +80,11 @@ def start_each(
 
 
 _queries: dict[str, StreamingQuery] = {}
-"""By topic, those that were started: the function of one that has ended is forgotten with the next."""
+"""The queries that were started, by topic. The start of a query forgets the functions of those that have ended."""
 
 
 def _is_active(query: StreamingQuery) -> bool:
     try:
         return query.isActive
-    except (Py4JError, OSError):  # of a JVM that has ended
+    except (Py4JError, OSError):  # the JVM has ended
         return False

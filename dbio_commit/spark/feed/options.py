@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.feed.feed import Most, Wanted
 from dbio_commit.feed.position import Start
-from dbio_commit.spark.write import feed_columns as feeds
-from dbio_commit.spark.write.plan import flag_option, number_option
+from dbio_commit.spark.feed import columns as feeds
+from dbio_commit.spark.write.options import flag_option, number_option
 
 OPTIONS = {
     "path",
@@ -23,7 +23,7 @@ OPTIONS = {
 }
 
 _FILES_AT_ONCE = 1000
-"""In a batch, where no option says: a stream that begins with a large table must not take it whole."""
+"""The default number of files in a batch, so that a stream does not begin with the whole of a large table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
-        """From options whose names do not care for case. Raises InvalidInputError."""
+        """Parses options, a mapping that ignores the case of names. Raises InvalidInputError."""
         wanted = Wanted(
             changes=flag_option(options, "readChangeFeed"),
             skip_change_commits=flag_option(options, "skipChangeCommits"),
@@ -45,12 +45,12 @@ class StreamOptions:
         )
         if wanted.changes + wanted.skip_change_commits + wanted.ignore_changes > 1:
             raise InvalidInputError(
-                "readChangeFeed, skipChangeCommits and ignoreChanges each say what becomes of rows that were taken "
-                "away; set one of them"
+                "readChangeFeed, skipChangeCommits and ignoreChanges are three ways to treat commits that remove rows; "
+                "set only one of them"
             )
         files, size = (number_option(options, name) for name in ("maxFilesPerTrigger", "maxBytesPerTrigger"))
         if 0 in (files, size):
-            raise InvalidInputError("maxFilesPerTrigger and maxBytesPerTrigger count from 1")
+            raise InvalidInputError("maxFilesPerTrigger and maxBytesPerTrigger must be at least 1")
         if files is None and size is None:
             files = _FILES_AT_ONCE
         start = feeds.start_of(options.get("startingTid"), options.get("startingTime"), default=Start())

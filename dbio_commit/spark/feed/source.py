@@ -1,9 +1,10 @@
-"""The stream source: what `spark.readStream.format("dbio")` calls. Needs Spark 4.2, whose batches have limits.
+"""The stream source: what `spark.readStream.format("dbio")` calls. Needs Spark 4.2, whose sources can limit a batch.
 
-One process of Spark's keeps a reader for as long as a query runs; only `read` runs in the workers. What comes next is
-`protocol.feed`'s to say.
+A process of Spark's keeps a reader while a query runs. Only `read` runs in the workers. What a batch has is decided by
+`dbio_commit.feed.feed`.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +26,9 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
@@ -37,18 +38,18 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Group(InputPartition):
-    """What one task reads."""
+    """The files that one task reads."""
 
     files: Sequence[DataFile]
 
 
 class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Where a stream is, and what it reads next. Offsets are positions, as JSON."""
+    """Where a stream is, and what it reads next. Spark's offsets are `Position`s as JSON."""
 
     def __init__(
         self, table: Table, spec: ReadSpec, options: StreamOptions, *, columns: Mapping[str, Any] | None
     ) -> None:
-        """`columns` are the table's, as the query was planned with; None if it was planned with others."""
+        """`columns`: those of the table when the query was planned; None if the query was planned with others."""
         self._spec, self._options, self._columns = spec, options, columns
         self._url = table.url
         self._follower = Follower(table.store, table.clock)
@@ -80,9 +81,9 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._end == at else encode_position(self._end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the stream is behind once the batch that is planned is done, by what was seen when it was planned.
+        """How far the stream will be behind after the planned batch, by what was known when the batch was planned.
 
-        Spark asks at each trigger: to look again would double what an idle stream costs.
+        Spark calls this at each trigger: to list the table again would double the requests of an idle stream.
         """
         lag = (self._last or self._feed()).lag(self._end)
         return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
@@ -105,17 +106,17 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return feeds.as_partition(change) if self._options.wanted.changes else change.file
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark keeps the offset; nothing is ours to note."""
+        """Spark keeps the offset: nothing to do."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Nothing is open: nothing to do."""
 
     def _feed(self) -> Feed:
         history = self._follower.history()
         if self._columns is not None and history.metadata.schema != self._columns:
             raise SchemaMismatchError(
                 f"the columns of {self._url} have changed since this stream was planned; nothing is lost: load it "
-                "again with spark.readStream and start it with the same checkpoint, and it goes on with the new ones"
+                "again with spark.readStream, and start it with the same checkpoint to continue with the new columns"
             )
         return Feed(history, self._options.wanted)
 
@@ -123,11 +124,22 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for sentence in feed.warnings:
             if sentence not in self._warned:
                 self._warned.add(sentence)
-                _log.warning("%s; failOnDataLoss is false, so the stream goes on without them", sentence)
+                _log.warning("%s; failOnDataLoss is false, so the stream continues without them", sentence)
+
+
+class FileLister(DbioStreamReader):
+    """Gives the names of the files in the place of their rows."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Group)
+        yield pa.record_batch([pa.array([json.dumps(file) for file in partition.files])], names=["file"])
+
+    def _file_of(self, change: Change) -> DataFile:
+        return feeds.as_partition(change)
 
 
 def _groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """For each task its files."""
+    """The files of each task."""
     if not files:
         return []
     size = sum(max(file.size, 0) for file in files)

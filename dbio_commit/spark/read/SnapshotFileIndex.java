@@ -28,16 +28,16 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * The files of a snapshot, for Spark's own reader, which lists and infers nothing then. `file_index.py` writes the list
- * of them; it is kept as it is, and a file becomes an object only while a query on its partition is planned.
+ * The files of a snapshot, for Spark's own reader, which then lists and infers nothing. `file_index.py` writes the list of
+ * files. The list is kept as bytes: objects are made only of files whose partition a query reads, while it is planned.
  *
- * In the Java that Janino compiles: no lambdas, and what comes out of a collection is cast.
+ * In the Java that Janino compiles: no lambdas and no generics, so that elements of collections are cast.
  */
 public class SnapshotFileIndex implements FileIndex {
-  /** Of the list's form, and of the constructor; `java/__init__.py` has the same. */
+  /** Version of the list's form, and of the constructor. `jvm.py` has the same. */
   public static final String VERSION = "1";
 
-  private static final long BLOCK_BYTES = 128L * 1024 * 1024; // of a store that has none
+  private static final long BLOCK_BYTES = 128L * 1024 * 1024; // Spark expects a block size, which object stores lack
 
   private final String root;
   private final StructType partitionSchema;
@@ -47,9 +47,9 @@ public class SnapshotFileIndex implements FileIndex {
   private final long bytes;
 
   /**
-   * `root` is an URL, escaped. The list has texts that end with a zero byte: of each directory its path from the root,
-   * escaped, a value for each partition column, as in the name of a directory, the number of its files, and of each
-   * file its name, escaped, and its size.
+   * `root` is an escaped URL; `list` is the path of a file of texts that each end with a zero byte. For each directory: its
+   * escaped path from the root, a value for each partition column as in the name of a directory, the number of files, and
+   * for each file its escaped name and its size.
    */
   public SnapshotFileIndex(String root, String list, StructType partitionSchema, String timeZone) throws IOException {
     this.root = root;
@@ -80,12 +80,12 @@ public class SnapshotFileIndex implements FileIndex {
     try {
       return PartitioningUtils.castPartValueToDesiredType(column.dataType(), value, zone);
     } catch (RuntimeException error) {
-      throw new IllegalArgumentException("the directory " + path + " names the value " + value + " of column "
+      throw new IllegalArgumentException("the directory " + path + " has the value " + value + " of partition column "
           + column.name() + ", which is no " + column.dataType().simpleString() + ": " + error.getMessage());
     }
   }
 
-  // --- what Spark asks of it ---
+  // --- a FileIndex of Spark ---
 
   public Seq rootPaths() {
     return ArraySeq$.MODULE$.unsafeWrapArray(new Path[] {new Path(URI.create(root))});
@@ -99,7 +99,7 @@ public class SnapshotFileIndex implements FileIndex {
     return bytes;
   }
 
-  public void refresh() {} // a snapshot stays what it is
+  public void refresh() {} // a snapshot does not change
 
   public String[] inputFiles() {
     String[] found = new String[(int) files];
@@ -139,7 +139,7 @@ public class SnapshotFileIndex implements FileIndex {
     return predicate;
   }
 
-  /** Puts a place in the row of values for each partition column; Spark has already made their names the schema's. */
+  /** Replaces partition columns by their positions in the row of values. Spark has made their names equal to the schema's. */
   private static class Bind extends AbstractPartialFunction {
     private final StructType schema;
 

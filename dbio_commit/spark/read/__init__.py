@@ -1,1 +1,1 @@
-"""From a snapshot to a DataFrame."""
+"""How a snapshot becomes a DataFrame: by Spark's own reader, or by Python workers."""

@@ -1,6 +1,6 @@
-"""The files of a snapshot as a relation of Spark's: a class of ours in the JVM tells them, and takes little memory.
+"""Reads a snapshot with Spark's own Parquet reader: a Java class lists the files for Spark, and takes little memory.
 
-For classic sessions whose JVM takes the class, and tables of which we know the columns.
+For classic sessions whose JVM accepts the class, and for tables whose columns are known.
 """
 
 import tempfile
@@ -19,15 +19,15 @@ from dbio_commit.spark.session.held import CASE
 from dbio_commit.spark.session.jvm import SNAPSHOT_FILE_INDEX, is_ready
 from dbio_commit.upkeep.publish.sink_log import needs_no_quotes, quoted
 
-_SLOWER = "reads of many files take longer"
+_SLOWER = "reads of many files are slower"
 
 
 def read_by_index(
     spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType, options: Mapping[str, str]
 ) -> DataFrame | None:
-    """The rows of the files, partition columns last; None where Spark does not take the class.
+    """The rows of the files, with partition columns last. None if Spark does not accept the class.
 
-    `root` is the absolute URL of the table as Hadoop writes it, not escaped; `options` are those of Spark's reader.
+    `root` is the absolute URL of the table as Hadoop writes it, not escaped. `options` are options of Spark's reader.
     """
     by_name = {field.name.lower(): field for field in schema.fields}
     partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
@@ -62,12 +62,12 @@ def takes_index(spark: SparkSession) -> bool:
 
 
 def tells_case_apart(spark: SparkSession) -> bool:
-    """Whether Spark's reader, in this session, takes a column for absent that a file spells in another case."""
+    """Whether this session is case-sensitive: Spark's reader misses a column that a file spells in another case."""
     return spark.conf.get(CASE, "false") == "true"
 
 
 def _without_case(spark: SparkSession) -> Any:
-    """A session of the JVM by whose settings files are read: their columns are the table's whatever their case is."""
+    """A JVM session that reads files without regard to the case of column names."""
     session: Any = spark._jsparkSession
     if not tells_case_apart(spark):
         return session
@@ -81,11 +81,11 @@ def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
 
 
 def encode_files(files: Iterable[DataFile]) -> bytes:
-    """The list, in the form of which `SnapshotFileIndex.java` tells; all files lie in the same partition columns."""
+    """The files, in the form that `SnapshotFileIndex.java` describes. All files have the same partition columns."""
     heads: dict[str, list[str]] = {}
     directories: dict[str, list[str]] = {}
     for path, size, _, partition in files:
-        if size == 0:  # Spark passes over what holds no Parquet, as it does in any directory
+        if size == 0:  # Spark skips empty files in any directory
             continue
         directory, _, name = path.rpartition("/")
         if directory not in directories:
@@ -95,6 +95,6 @@ def encode_files(files: Iterable[DataFile]) -> bytes:
         directories[directory] += name, str(size)
     texts: list[str] = []
     for directory, listed in directories.items():
-        is_plain = needs_no_quotes("".join(listed))  # names of ours are, and to look at each of a million takes long
+        is_plain = needs_no_quotes("".join(listed))  # as dbio's names; one check for all, as files may be a million
         texts += [*heads[directory], str(len(listed) // 2), *(listed if is_plain else map(quoted, listed))]
     return "\0".join([*texts, ""]).encode()

@@ -1,4 +1,4 @@
-"""Rows with the number of their file, and with their place in it."""
+"""Rows with the number of their file and their position in the file, for rewrites that must know both."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,37 +18,37 @@ from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.table import Table
 
 FILE, PLACE = "_dbio_file", "_dbio_place"
-"""The number of a row's file, which is a hash of its path as Spark writes it; and how many rows stand before it."""
+"""Columns: the number of a row's file, which is a hash of its path; and the row's position in the file, from 0."""
 _PATH = "_dbio_path"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Rows of some files, with the columns FILE and PLACE."""
+    """Rows of some files of a table, with the columns FILE and PLACE."""
 
     table: Table
     schema: t.StructType
     """The table's columns."""
     frame: DataFrame
     files: Mapping[int, DataFile]
-    """By their numbers, as `number_files` has them."""
+    """By their numbers, see `number_files`."""
     rows: Mapping[int, int] = field(default_factory=dict)
-    """How many their writers wrote to them, where they said so."""
+    """The number of rows in each file, as far as it is recorded."""
 
     @classmethod
     def of(cls, spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> "Located":
-        """`schema`: the table's columns. There must be files."""
+        """`schema` are the table's columns. There must be at least one file."""
         root = metadata_root(spark, table, files, schema)
         frame = _frame(spark, root, table, files, schema)
         numbers = number_files(spark, frame, root, files)
         return cls(table=table, schema=schema, frame=frame, files=numbers)
 
     def read(self, *texts: str) -> list[Column]:
-        """Texts of those who see the table's columns, as columns of the frame."""
+        """SQL expressions on the table's columns, as columns of the frame. FILE and PLACE are not visible to them."""
         return read_as(self.frame, [quoted(name) for name in self.schema.fieldNames()], texts)
 
     def only(self, numbers: Collection[int]) -> "Located":
-        """The rows of these files; there must be some."""
+        """The rows of these files, of which there must be at least one."""
         files, spark = {number: self.files[number] for number in numbers}, self.frame.sparkSession
         some = [*files.values()]
         root = metadata_root(spark, self.table, some, self.schema)
@@ -56,38 +56,38 @@ class Located:
 
 
 def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:
-    """Raises StoreError where a file, at this URL, holds another number of rows than its writer wrote to it."""
+    """Raises StoreError if the file at this URL has not the recorded number of rows."""
     if recorded not in (None, found):
         raise StoreError(
-            f"{where} holds {found} rows for a reader here, and its writer recorded {recorded}: somebody changed it in "
-            "its place, or not all of it was read; nothing was committed. Run `dbio check`"
+            f"{found} rows were read from {where}, but its writer recorded {recorded}: somebody changed the file, or "
+            "it was not read completely; nothing was committed. Run `dbio check`"
         )
 
 
 def metadata_root(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> str | None:
-    """As `scan.files_root`; None also where a column hides what Spark knows of files, or FILE would hide a column."""
+    """As `scan.files_root`. None also if the table has a column with the name FILE, or that of Spark's `_metadata`."""
     is_clear = {"_metadata", FILE}.isdisjoint(map(str.lower, schema.fieldNames()))
     return files_root(spark, table, files) if is_clear else None
 
 
 def with_file(frame: DataFrame) -> DataFrame:
-    """Rows that Spark reads itself, and the number of their file."""
+    """Rows that Spark reads natively, with the number of their file."""
     return frame.withColumn(FILE, f.xxhash64("_metadata.file_path"))
 
 
 def number_files(
     spark: SparkSession, frame: DataFrame, root: str | None, files: Sequence[DataFile]
 ) -> Mapping[int, DataFile]:
-    """The files by their numbers among these rows, which have them; those without rows may be left out.
+    """The files by the numbers that the rows of `frame` have in FILE. Files without rows may be absent.
 
-    Spark reads them below this root, or they are read in workers.
+    `root` is the URL below which Spark reads the files, or None if Python workers read them.
     """
     named = {file.path if root is None else _as_spark_writes(f"{root}/{file.path}"): file for file in files}
     if root is None or all(map(_IS_PLAIN, named)):
-        told = spark.createDataFrame(pa.table({"name": [*named]}))  # which takes no job
-        return {number: named[name] for number, name in told.select(f.xxhash64("name"), "name").collect()}
+        paths = spark.createDataFrame(pa.table({"name": [*named]}))  # a local relation, so that no job runs
+        return {number: named[name] for number, name in paths.select(f.xxhash64("name"), "name").collect()}
+    # Only Spark knows how it escapes other names: so read the number and the path of each file.
     first = frame.where("_metadata.row_index = 0").select(FILE, "_metadata.file_path")
-    # How Spark escapes others, it alone knows.
     return {number: named[_as_spark_writes(unquote(url))] for number, url in first.collect()}
 
 
@@ -95,7 +95,7 @@ _IS_PLAIN = re.compile(r"[\w./:@=-]+", re.ASCII).fullmatch
 
 
 def _as_spark_writes(url: str) -> str:
-    """The URL of a file, but for what is escaped in it."""
+    """The URL of a file as Spark writes it, except for escapes."""
     return re.sub("^file:/+", "file:/", url)
 
 
@@ -106,12 +106,12 @@ def _frame(
         rows = with_file(files_natively(spark, root, table, files, schema))
         return whole(rows.withColumn(PLACE, f.col("_metadata.row_index")))
     located = [t.StructField(_PATH, t.StringType()), t.StructField(PLACE, t.LongType())]
-    spec = ReadSpec.of(table, t.StructType([*schema.fields, *located]))
+    spec = ReadSpec(table, t.StructType([*schema.fields, *located]))
     return files_in_workers(spark, files, spec, _located).withColumn(FILE, f.xxhash64(_PATH)).drop(_PATH)
 
 
 def _located(file: DataFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, whose last two columns say where their rows are."""
+    """The batches of a file, with the path and the position of each row in the last two columns."""
     start = 0
     for batch in batches:
         end = start + batch.num_rows

@@ -1,6 +1,6 @@
-"""A snapshot as a DataFrame: through Spark's own Parquet reader, or through Python workers where Spark cannot reach it.
+"""A snapshot as a DataFrame: by Spark's own Parquet reader, or by Python workers if Spark cannot reach the store.
 
-Spark is handed the exact files (in the form in which its own file sink lists them), so it lists nothing of the table.
+Spark gets the exact list of files, so that it lists no directory of the table.
 """
 
 import atexit
@@ -10,11 +10,10 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -46,9 +45,9 @@ _logger = get_logger(__name__)
 
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
-    """The rows of the snapshot's files, or those `where` a condition holds.
+    """The rows of the snapshot's files, or those for which the condition `where` is true.
 
-    Raises InvalidInputError where nothing says what the columns are.
+    Raises InvalidInputError if the columns are neither recorded nor can be inferred.
     """
     if where is None:
         return _scan(spark, table, snapshot)
@@ -57,8 +56,8 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
 
 
 def _filtered(rows: DataFrame, where: str) -> DataFrame:
-    """The rows for which the condition holds."""
-    from dbio_commit.spark.sql.conditions import goes_by_alone  # which imports a parser of SQL: workers need none
+    """The rows for which the condition is true."""
+    from dbio_commit.spark.sql.conditions import goes_by_alone  # imports a parser of SQL, which workers do not need
 
     floats = {field.name for field in rows.schema.fields if _holds_floats(field.dataType)}
     if goes_by_alone(where, [name for name in rows.columns if name not in floats], floats):
@@ -67,11 +66,12 @@ def _filtered(rows: DataFrame, where: str) -> DataFrame:
 
 
 def whole(rows: DataFrame) -> DataFrame:
-    """The same rows, of which no filter drops any by comparing floats but Spark itself.
+    """The same rows, with columns of floats hidden from the filters of Spark's Parquet reader.
 
-    Spark's reader of Parquet passes over row groups by their dictionaries and bounds, also over those that hold -0.0 or
-    NaN where Spark finds them equal, or greater. So floats are values of functions here, which Spark neither hands to
-    its reader nor looks through, also in conditions that it infers for a join. Filters on other columns go there.
+    The reader skips row groups by their dictionaries and bounds. It then also skips some with -0.0 or NaN that fulfil
+    the condition in Spark, where -0.0 equals 0.0 and NaN is the greatest value. So columns of floats are wrapped in a
+    function here. Spark does not push conditions on the function to the reader, not even those that it infers for a
+    join. Filters on other columns are pushed as usual.
     """
     fields = rows.schema.fields
     if not any(_holds_floats(field.dataType) for field in fields):
@@ -80,14 +80,14 @@ def whole(rows: DataFrame) -> DataFrame:
 
 
 def _holds_floats(kind: t.DataType) -> bool:
-    """Whether Spark's reader may be asked for floats of the column: those of arrays and maps it is not."""
+    """Whether Spark may push conditions on floats of the column to its reader. It pushes none on arrays and maps."""
     if isinstance(kind, t.StructType):
         return any(_holds_floats(field.dataType) for field in kind.fields)
     return isinstance(kind, t.FloatType | t.DoubleType | t.VariantType)
 
 
 def _opaque(field: t.StructField) -> Column:
-    """The column as it is; where it holds floats, by a function that gives its argument."""
+    """The column, or if it holds floats, the same values as the result of a function."""
     value = f.col(schemas.quoted(field.name))
     if not _holds_floats(field.dataType):
         return value
@@ -97,22 +97,22 @@ def _opaque(field: t.StructField) -> Column:
 
 
 def check_condition(where: str) -> None:
-    """Raises InvalidInputError for what is no text."""
+    """Raises InvalidInputError if the condition is not a text."""
     if not isinstance(where, str) or not where.strip():
-        raise InvalidInputError(f'where={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
+        raise InvalidInputError(f'where={where!r:.200} is no condition; give it as text in Spark SQL, such as "id > 5"')
 
 
 def prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
-    """The snapshot without the files that hold no such row, as far as we know."""
+    """The snapshot without files that cannot have a row for which the condition is true."""
     if odd := next((name for name in _ODD_SETTINGS if spark.conf.get(name, "false") == "true"), None):
-        _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, odd)
+        _logger.info("%s: no file was left out by the condition, because %s is true", snapshot.url, odd)
         return snapshot
     try:
         pruned = snapshot.where(where, time_zone=spark.conf.get("spark.sql.session.timeZone"))
-    except InvalidInputError as error:  # Spark, which is asked next, knows more of its SQL
+    except InvalidInputError as error:  # Spark may understand it: it gets the condition next
         _logger.info("%s: no file was left out by the condition: %s", snapshot.url, error)
         return snapshot
-    if not _logger.isEnabledFor(logging.INFO):  # to add up the sizes of a million files takes a second
+    if not _logger.isEnabledFor(logging.INFO):  # adding up the sizes of a million files takes a second
         return pruned
     all_bytes, kept_bytes = (sum(max(file.size, 0) for file in it.files) for it in (snapshot, pruned))
     _logger.info("%s: %d of %d files may hold such rows, %d of %d bytes; %d files were left out by the condition",
@@ -122,7 +122,7 @@ def prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
 
 
 _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spark.sql.caseSensitive")
-"""With which conditions mean something else."""
+"""Settings of Spark that change the meaning of conditions."""
 
 
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
@@ -132,26 +132,26 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
-        return files_in_workers(spark, snapshot.files, ReadSpec.of(table, schema))
+        return files_in_workers(spark, snapshot.files, ReadSpec(table, schema))
     if snapshot.schema:
         return _scan_natively(spark, root, table, snapshot, table_schema(table.store, snapshot))
-    # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
+    # No writer recorded the columns: Spark infers them, as for any directory.
     inferred = _scan_natively(spark, root, table, snapshot, None)
     known = schemas.from_json(keep_known(json.loads(inferred.schema.json())), where=snapshot.url)
     return inferred if known == inferred.schema else _scan_natively(spark, root, table, snapshot, known)
 
 
 def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
-    """The rows of these files of a table of ours, whose partition columns the schema has, too."""
+    """The rows of these files of a dbio table. The schema includes the partition columns."""
     root = files_root(spark, table, files)
     if root is None:
-        return files_in_workers(spark, files, ReadSpec.of(table, schema))
+        return files_in_workers(spark, files, ReadSpec(table, schema))
     frames = [files_natively(spark, root, table, some, schema) for some in by_layout(files)]
     return reduce(DataFrame.unionByName, frames)
 
 
 def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
-    """The files, apart by the partition columns in which they lie: Spark's reader wants all in the same."""
+    """The files, grouped by the partition columns of their directories. Spark's reader needs the same in all files."""
     found: dict[Layout, list[DataFile]] = {}
     for file in files:
         found.setdefault(tuple(file.partition), []).append(file)
@@ -159,9 +159,9 @@ def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
-    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read.
+    """The URL of the table's root for Spark. None if Spark cannot reach it, or if there are no files.
 
-    None also where its reader would miss columns that a file spells in another case.
+    None also if Spark's reader would miss columns that a file spells in another case.
     """
     if table.location is None or not files or (tells_case_apart(spark) and not takes_index(spark)):
         return None
@@ -176,7 +176,7 @@ def files_natively(
     files: Sequence[DataFile],
     schema: StructType,
 ) -> DataFrame:
-    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
+    """As `scan_files`, by Spark's own reader, for one or more files with the same partition columns."""
     layout = tuple(files[0].partition)
     refuse_unread(files, partition_types(json.loads(schema.json()), layout), where=table.url)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
@@ -189,8 +189,8 @@ STRICT: Mapping[str, str] = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-"""Options of Spark's reader for what goes by all rows of files, whatever the session says: that rows which cannot be
-read are an error, and that old days mean what they mean to readers in Python."""
+"""Options of Spark's reader for reads that need all rows of files. They override the session's settings: rows that
+cannot be read are an error, and old dates are read as by readers in Python."""
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
@@ -212,7 +212,7 @@ def _scan_natively(
     schema: StructType | None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """`options` are those of Spark's reader, in the place of what the session has."""
+    """`options` are options of Spark's reader, which override the session's settings."""
     snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
     frame = None if schema is None else read_by_index(spark, root, snapshot, schema, options or {})
     if frame is None:
@@ -222,13 +222,16 @@ def _scan_natively(
 
 
 def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """The files; Spark would take one of unknown size for empty. Raises ObjectNotFoundError for one that has gone."""
+    """The files with their sizes: Spark would skip a file of unknown size as empty.
+
+    Raises ObjectNotFoundError if a file of unknown size does not exist.
+    """
     live = LiveFiles.of(files)
     known = with_sizes(table.store, live)
     if gone := known.of_unknown_size():
         raise ObjectNotFoundError(
-            f"{table.store.url_of(gone[0])}, whose size no marker tells, has gone, and so have {len(gone) - 1} more; "
-            "run `dbio check`, or, if vacuum has overtaken a read of changes, read later ones"
+            f"{table.store.url_of(gone[0])} does not exist, nor do {len(gone) - 1} other files whose sizes are not "
+            "recorded; run `dbio check`, or, if vacuum deleted them before a read of changes, read later changes"
         )
     return files if known is live else known
 
@@ -240,22 +243,22 @@ def _read_by_reader(
     if schema is not None:
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:
-        reader = reader.option("timeZone", "UTC")  # in which our timestamp partitions are named
+        reader = reader.option("timeZone", "UTC")  # the time zone in names of timestamp partitions
     if snapshot.partition_columns and _names_columns(root, schema):
         return _read_by_path(reader, root, snapshot)
     return _read_by_manifest(spark, reader, root, snapshot)
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:
-    """Whether Spark would take a column from the name of the root, as for the partitions below it: `.../country=de`."""
+    """Whether Spark would infer a partition column from the path of the root itself, such as `.../country=de`."""
     above = takewhile(lambda component: "=" in component, reversed(root.split("/")))
     named = {names.unescape(component.partition("=")[0]).lower() for component in above}
     return bool(named) and (schema is None or not named.isdisjoint(map(str.lower, schema.fieldNames())))
 
 
 def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
-    """Looks at every file once, which takes a request or more for each; but it can be told where the root ends."""
-    snapshot.refuse_patterns()  # which Spark would expand
+    """Gives Spark the paths. Spark then needs at least one request for each file, but it can be given a base path."""
+    snapshot.refuse_patterns()  # Spark would expand them
     return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
 
 
@@ -264,23 +267,23 @@ def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, s
     connect = is_connect(spark)
     try:
         write_manifest(directory, root, snapshot.files)
-        flat = str(not snapshot.partition_columns).lower()  # or Spark finds no rows in a table without partitions
+        flat = str(not snapshot.partition_columns).lower()  # needed for a table without partitions: else no rows
         frame = reader.option("recursiveFileLookup", flat).parquet(directory.as_uri())
-        frame.columns  # noqa: B018  (over Connect, asking for them is what looks for the manifest)
+        frame.columns  # noqa: B018  (Spark Connect looks for the manifest only now)
         return frame
     except AnalysisException as error:
         if not connect or error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return _read_by_path(reader, root, snapshot)  # the server of this session is on another machine
+        return _read_by_path(reader, root, snapshot)  # the Connect server is on another machine
     finally:
         if connect:
-            atexit.register(shutil.rmtree, directory, ignore_errors=True)  # every action plans, and reads it, anew
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)  # each action plans again, and reads it
         else:
             shutil.rmtree(directory)
 
 
 def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> None:
-    """The list of files that Spark's file sink leaves in its output, and its reader takes instead of a listing."""
+    """Writes the list of files as Spark's file sink does. Spark's reader uses it instead of listing the directory."""
     (directory / "_spark_metadata").mkdir()
     (directory / "_spark_metadata" / "0").write_text(encode_list(root, files))
 
@@ -288,26 +291,22 @@ def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> Non
 # --- Python workers -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """What a worker needs to read files of a table."""
+    """What a Python worker needs to read files of a table."""
 
-    path: str
-    storage_options: Mapping[str, Any] = field(repr=False)  # secrets
+    table: Table
     schema: StructType
-
-    @classmethod
-    def of(cls, table: Table, schema: StructType) -> "ReadSpec":
-        return cls(path=table.url, storage_options=table.storage_options, schema=schema)
 
 
 Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What is made of the batches of a file, of the same columns."""
+"""Changes the batches of a file. Their columns stay the same."""
 
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
-    store = Table(spec.path, spec.storage_options).store
+    """The rows of the files with the table's columns, in its order. Absent columns are null, and partition columns have
+    the values of the directories."""
+    store = spec.table.store
     target = schemas.arrow_schema(spec.schema)
     for file in files:
         with open_file(store, file) as source:
@@ -320,7 +319,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
 def files_in_workers(
     spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec, look: Look | None = None
 ) -> DataFrame:
-    """The rows of these files, by way of Python."""
+    """The rows of these files, read by Python workers."""
     if not files:
         return spark.createDataFrame([], spec.schema)
     groups = group_files(files, parallelism(spark))
@@ -336,7 +335,7 @@ def files_in_workers(
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:
-    """The files in so many groups (at most) of about the same size, the largest files first."""
+    """The files in at most so many groups of about the same size. Assigns the largest files first."""
     found: list[list[DataFile]] = [[] for _ in range(max(1, min(groups, len(files))))]
     sizes = [(0, number) for number in range(len(found))]  # a heap
     for file in sorted(files, key=lambda file: -file.size):

@@ -1,6 +1,6 @@
-"""Rows that change: `delete`, `update`, `merge`, and `write` with `replace_where`.
+"""Changes rows of a table: `delete`, `update`, `merge`, and `write` with `replace_where`; also compaction by Spark.
 
-A commit names files, so a file that holds such rows and others is written again with what becomes of them. What is read
-is told by a snapshot; the commit fails where one of its files is gone by then, or where rows came that it would have
-had to know of (`isolation`).
+A file that holds rows that change is written again, with its other rows. The rewrite reads one snapshot. Its commit
+fails if another commit has removed one of these files, or has added rows that the rewrite should have seen
+(`isolation`).
 """

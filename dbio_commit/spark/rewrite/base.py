@@ -1,32 +1,28 @@
-"""What all rewrites do: look at the table, begin, and commit what was written."""
+"""What all rewrites have in common: read a snapshot, begin a transaction, and commit the new files."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
-from dbio_commit.base.options import Isolation
-from dbio_commit.commit.begin import has_committed
-from dbio_commit.commit.isolation import Read, check_isolation
+from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.etag import refuse_changed
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.write.constraints import checked
-from dbio_commit.spark.write.fates import FATE
-from dbio_commit.spark.write.feed_columns import TYPE
-from dbio_commit.spark.write.plan import WriteOptions, WritePlan, no_commit, plan_write
+from dbio_commit.spark.write.fates import CHANGE_TYPE, FATE
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
 
@@ -44,67 +40,32 @@ RESERVED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOptions:
-    """How a write stands to other commits, as its callers ask for it."""
-
-    app: AppVersion | None = None
-    if_match: str | None = None
-    isolation: Isolation = "write_serializable"
-    retries: int = 0
-
-    def __post_init__(self) -> None:
-        check_isolation(self.isolation)
-        if type(self.retries) is not int or self.retries < 0:
-            raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
-        if self.retries and self.if_match is not None:
-            raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
-
-    def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
-        """Writes, unless its application has; again where others were faster, after ever longer pauses.
-
-        Raises CommitConflictError at last.
-        """
-
-        def once() -> Commit:
-            return no_commit(table, self.app) if has_committed(table.store, table.clock, self.app) else write()
-
-        tries = Retrying(
-            stop=stop_after_attempt(self.retries + 1),
-            wait=wait_random_exponential(multiplier=0.2, max=30),
-            retry=retry_if_exception_type(CommitConflictError),
-            reraise=True,
-        )
-        return tries(once) if self.retries else once()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A rewrite that is planned: what it reads, and as what it would write."""
+    """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
 
     spark: SparkSession
-    table: Table
     plan: WritePlan
     snapshot: Snapshot | None
-    """What it reads; None where there is no table yet."""
-    isolation: Isolation
+    """What it reads; None if there is no table yet."""
 
     @classmethod
-    def of(cls, spark: SparkSession, table: Table, plan: WritePlan, isolation: Isolation) -> "Rewrite":
-        """`plan` is that of an append of rows like those that come. Raises InvalidInputError, CommitConflictError."""
+    def of(cls, spark: SparkSession, plan: WritePlan) -> "Rewrite":
+        """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+        table = plan.table
         if plan.target.scope and not plan.target.is_table:
             raise InvalidInputError(
-                f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
+                f"{table.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        told = (TYPE,) if plan.tells_changes else ()
-        if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.layout.schema.fieldNames()):
+        added = (CHANGE_TYPE,) if plan.records_changes else ()
+        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
-        return cls(spark=spark, table=table, plan=plan, snapshot=snapshot, isolation=isolation)
+        return cls(spark=spark, plan=plan, snapshot=snapshot)
 
     @classmethod
     def of_rows(cls, spark: SparkSession, table: Table, options: CommitOptions) -> "Rewrite":
-        """Of rows that have the table's columns. Raises TableNotFoundError, InvalidInputError."""
+        """A rewrite whose new rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
         snapshot = table.snapshot()
         schema = table_schema(table.store, snapshot)
         if schema is None:
@@ -114,23 +75,26 @@ class Rewrite:
             schema,
             mode="append",
             partition_by=None,
-            app=options.app,
             options=WriteOptions(),
-            if_match=options.if_match,
+            commit=options,
         )
-        return cls.of(spark, table, plan, options.isolation)
+        return cls.of(spark, plan)
+
+    @property
+    def table(self) -> Table:
+        return self.plan.table
 
     @property
     def schema(self) -> t.StructType:
-        return self.plan.layout.schema
+        return self.plan.mapping.schema
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The partition columns."""
-        return self.plan.layout.partition_columns
+        return self.plan.mapping.partition_columns
 
     def checked(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
-        """Rows that are written, with their fates; `computed` as in `constraints.checked`."""
+        """The rows, checked against the table's constraints; `computed` is as in `constraints.checked`."""
         return checked(rows, self.plan.constraints, self.schema, computed, where=self.table.url)
 
     @property
@@ -151,7 +115,7 @@ class Rewrite:
         return self.spark.createDataFrame([], self.schema)
 
     def files(self, where: str | None) -> Sequence[DataFile]:
-        """Those that may hold such rows; all without a condition."""
+        """The files that may hold rows for which the condition holds; without a condition, all files."""
         return self._files_of(self.snapshot, where) if self.snapshot else ()
 
     def _files_of(self, snapshot: Snapshot, where: str | None) -> Sequence[DataFile]:
@@ -160,14 +124,14 @@ class Rewrite:
         return list((snapshot if where is None else prune(self.spark, snapshot, where)).files)
 
     def locate(self, files: Sequence[DataFile]) -> Located:
-        """The rows of these files; there must be some."""
+        """The rows of these files, of which there must be at least one."""
         located = Located.of(self.spark, self.table, files, self.schema)
         recorded = self._recorded_rows(files)
         known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
         return replace(located, rows=known)
 
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
-        """How many are in these files; None where a writer did not say."""
+        """How many rows these files hold; None if the writer of one did not record it."""
         return count_rows((file.path for file in files), self._recorded_rows(files))
 
     def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
@@ -177,54 +141,55 @@ class Rewrite:
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
-        """Begins to write what comes in place of rows that are there; these files go with all of theirs.
+        """Begins the transaction, which removes the files `whole` with all of their rows.
 
-        `where` holds for all rows that it may have gone by. Without `changes`, all that is written is new.
+        `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
+        `changes`, the rewrite changes no existing row.
         """
-        job = replace(self.plan, operation="rewrite").begin()
-        with job.transaction() as transaction:
+        with replace(self.plan, operation="rewrite").begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self._files_of(now, where),
-                    isolation=self.isolation,
+                    isolation=self.plan.commit.isolation,
                 )
             )
-            tells = self.plan.tells_changes and changes  # else the new files tell all
-            if tells:
+            records = self.plan.records_changes and changes  # else the new files hold all that changes
+            if records:
                 transaction.tell_changes(file.path for file in whole)
-            yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
+            yield Writing(self.plan, transaction, records_changes=records)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
-        """Commits only what an application must find again; else the result says where the table is, and `skipped`.
+        """Ends a rewrite that changes no row.
 
-        Raises CommitConflictError where others committed since `if_match`.
+        It commits only if an application must find its version later. Else it commits nothing, and the result has the
+        newest tid and `skipped`. Raises CommitConflictError if there are commits since `if_match`.
         """
-        if self.plan.app is not None:
+        if self.plan.commit.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
                 return writing.commit(metrics)
-        if self.plan.if_match is not None:
+        if self.plan.commit.if_match is not None:
             refuse_changed(
                 self.snapshot.decided if self.snapshot else (),
-                self.plan.if_match,
+                self.plan.commit.if_match,
                 moment_s=self.table.store.settle_s,
                 known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,
                 where=self.table.url,
             )
         tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
-        told = CommitInfo(recorded="rewrite", commit_id="", timestamp=now, metrics=metrics)
-        marker = CommitMarker(added=[], removed=[], dbio_commit=told)
+        info = CommitInfo(recorded="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        marker = CommitMarker(added=[], removed=[], dbio_commit=info)
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:
-    """What is read, with the columns that the plan knows: what it did not know would get lost."""
+    """The snapshot to read. It must have the columns of the plan: values of other columns would be lost."""
     snapshot = table.snapshot()
     if snapshot.schema is None and snapshot.files:
         raise InvalidInputError(
-            f"no writer recorded the columns of {table.url}, so that no single rows can be replaced; write to it with "
-            "this software first"
+            f"no writer recorded the columns of {table.url}, so single rows cannot be replaced; append to it with "
+            "dbio first"
         )
     if snapshot.schema != plan.target.metadata.schema:
         raise CommitConflictError(

@@ -1,4 +1,4 @@
-"""Rows for which a condition holds: `delete`, `update`, and what `replace_where` replaces."""
+"""Changes the rows for which a condition holds: `delete`, `update`, and `write` with `replace_where`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 
 def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
-    """Replaces the rows that fulfil the condition by those of `data`, which must fulfil it, too; None is no rows.
+    """Replaces the rows for which the condition holds by those of `data`; None: deletes them.
 
-    Raises InvalidInputError for a condition that cannot be, and with their number for rows that do not fulfil it;
-    CommitConflictError, and as a write does.
+    Raises InvalidInputError for an impossible condition, and if the condition does not hold for rows of `data` (the
+    message has their number); CommitConflictError, and as a write does.
     """
     check(rewrite.no_rows(), where)
     found = find(rewrite, where)
@@ -37,7 +37,7 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
             if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
                 rewriting.refuse(
                     f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give "
-                    "a condition that goes by the rows alone"
+                    "a condition that depends on the rows alone"
                 )
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
@@ -45,16 +45,17 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
             metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
-                    f"{wrong} rows do not fulfil replace_where={where!r:.200}: leave them out, or widen the condition"
+                    f"replace_where={where!r:.200} does not hold for {wrong} rows of the data: leave these rows out, "
+                    "or widen the condition"
                 )
         return rewriting.commit(metrics)
 
 
 def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Commit:
-    """Gives columns other values, in the rows that fulfil the condition.
+    """Gives columns new values, in the rows for which the condition holds.
 
-    Raises InvalidInputError, with their number for rows whose values do not fit; SchemaMismatchError,
-    CommitConflictError, and as a write does.
+    Raises InvalidInputError, also for values that do not fit their column (the message has the number of rows);
+    SchemaMismatchError, CommitConflictError, and as a write does.
     """
     nothing = rewrite.no_rows()
     check(nothing, where)
@@ -88,12 +89,12 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
 
 
 def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t.StructField]:
-    """The columns that are meant by these names, by them. Raises InvalidInputError for other names."""
+    """The columns with these names, by the name as given. Raises InvalidInputError for unknown names."""
     fields = {field.name.lower(): field for field in schema.fields}
     if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
         raise InvalidInputError(
-            f"{given!r:.200} names no values for columns; give a dict of columns and of expressions in Spark's SQL, "
-            'such as {"n": "n + 1"}'
+            f"{given!r:.200} gives no values for columns; give a dict from columns to expressions in Spark's SQL, such "
+            'as {"n": "n + 1"}'
         )
     if unknown := [name for name in given if name.lower() not in fields]:
         raise InvalidInputError(f"the table has no column {unknown[0]!r:.100}; it has {', '.join(schema.fieldNames())}")
@@ -103,8 +104,8 @@ def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t
 
 
 def misfits(rows: int, columns: set[str]) -> str:
-    """What is wrong with rows of the fate WRONG."""
+    """The message for rows of the fate WRONG."""
     return (
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
-        "are too large, or a key that a cast would make another one: change the expression, or the rows"
+        "are too large, or a key that a cast would change: change the expression, or the rows"
     )

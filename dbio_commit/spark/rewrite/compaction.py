@@ -1,4 +1,4 @@
-"""A compaction whose new files are written by Spark's tasks, by Python and without a shuffle."""
+"""Compaction by Spark's tasks: Python code in each task writes new files, without a shuffle."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,19 +7,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dbio_commit.spark.session.conf import parallelism
-from dbio_commit.spark.write.plan import errors_of_workers
+from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.rewrite import Outcome, Work, decode_outcome, encode_outcome, rewrite
 from dbio_commit.upkeep.compact.run import Hands
 
 _TASKS = 8
-"""For each core, at most: a new file takes about a second, and a task some milliseconds."""
+"""At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""
 
 
 def in_tasks(spark: SparkSession, table: Table) -> Hands:
-    """What rewrites bins in tasks; these open the table with its own storage_options."""
-    path, options = table.url, table.storage_options
+    """A function that rewrites bins in Spark's tasks. Each task opens the table."""
 
     def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
         def rewrite_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -27,7 +26,7 @@ def in_tasks(spark: SparkSession, table: Table) -> Hands:
 
             context = TaskContext.get()
             assert context is not None, "runs in Spark's workers only"
-            store, attempt = Table(path, options).store, context.taskAttemptId()
+            store, attempt = table.store, context.taskAttemptId()
             for batch in batches:
                 numbers: list[Any] = batch.column(0).to_pylist()
                 outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in numbers]

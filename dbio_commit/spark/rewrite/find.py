@@ -1,4 +1,4 @@
-"""In which files the rows are that a rewrite changes."""
+"""Finds the files that hold the rows for which a condition holds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Where the rows are that fulfil a condition."""
+    """Where the rows are for which a condition holds ("matching rows")."""
 
     whole: Sequence[DataFile] = ()
-    """All of whose rows do."""
+    """Files all of whose rows match."""
     partial: Located | None = None
-    """The rows of those files some of whose rows do."""
+    """All rows of the files in which some rows match and some do not."""
     rows: int | None = 0
-    """How many do; None where no writer said how many are in a file."""
+    """How many rows match; None if the writer of a file did not record its number of rows."""
     kept_rows: int = 0
-    """How many rows of `partial` do not."""
+    """How many rows of `partial` do not match."""
 
 
 def find(rewrite: "Rewrite", where: str) -> Found:
-    """By the partitions alone, where the condition asks for nothing else; else by reading what may fulfil it."""
+    """Decides by the partitions alone if the condition uses partition columns only; else reads files that may match."""
     files = rewrite.files(where)
     if not files:
         return Found()
@@ -45,7 +45,7 @@ def find(rewrite: "Rewrite", where: str) -> Found:
         refuse_other_rows(
             rewrite.table.store.url_of(file.path), located.rows.get(number), counts.get(number, (0, 0))[0]
         )
-    partial = {number: told for number, told in counts.items() if 0 < told[1] < told[0]}
+    partial = {number: (rows, matching) for number, (rows, matching) in counts.items() if 0 < matching < rows}
     return Found(
         whole=[located.files[number] for number, (rows, matching) in counts.items() if 0 < matching == rows],
         partial=located.only(partial) if partial else None,
@@ -58,7 +58,7 @@ _NUMBER = "_dbio_partition"
 
 
 def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> list[DataFile] | None:
-    """The files for whose partition the condition holds; None where it goes by more than that."""
+    """The files for whose partition the condition holds; None if the condition also uses other columns."""
     columns, schema = rewrite.columns, rewrite.schema
     if not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
         return None
@@ -69,7 +69,7 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
             (i, *(parse_value(text, schemas.arrow_type(it.dataType)) for text, it in zip(texts, fields, strict=True)))
             for i, texts in enumerate(partitions)
         ]
-    except ValueError:  # readers do not agree on it: who reads the file says so
+    except ValueError:  # readers disagree on such a value: reading the file raises the error
         return None
     numbered = rewrite.spark.createDataFrame(values, t.StructType([t.StructField(_NUMBER, t.IntegerType()), *fields]))
     wanted = {partitions[row[0]] for row in numbered.where(where).select(_NUMBER).collect()}
@@ -77,7 +77,7 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
 
 
 def _count(rows: Located, where: str) -> Mapping[int, tuple[int, int]]:
-    """For each file, by its number: how many rows it has, and how many of them fulfil the condition."""
+    """By number of the file: how many rows it has, and for how many of them the condition holds."""
     matches = holds(*rows.read(where))
     counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(matches)).collect()
     return {number: (count, matching) for number, count, matching in counted}

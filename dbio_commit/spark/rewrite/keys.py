@@ -1,4 +1,4 @@
-"""Where the keys of a merge's source are: so that files in which they cannot be are left out."""
+"""The keys of a merge's source: their bounds, by which files are left out, and whether they are few."""
 
 import re
 from collections.abc import Sequence
@@ -17,47 +17,48 @@ from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, all_of, any_of, eq
 
 _BUCKETS = 1024
 _RANGES = 32
-"""At most: each is asked of the statistics of each file."""
+"""At most so many ranges: each is compared with the statistics of each file."""
 
 _KEY_BYTES = 64
-"""Of a row's keys, as Spark keeps them in memory, beside their text; guessed high."""
+"""The size of a row's keys in Spark's memory, without the bytes of texts; a high estimate."""
 _FEW_BYTES = 64 * 1024 * 1024
 _FEW = 4
-"""So many rows of the table for one of the source, at least, make it worth while to send the source everywhere."""
+"""A broadcast of the source pays if the table has at least so many rows for each row of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A column of the table that must be equal to one of the source."""
+    """A column of the table that `on` compares with a column of the source, by equality."""
 
     name: str
     kind: t.DataType
     value: Column
-    """Of the source."""
+    """The source's column."""
     given: t.DataType
-    """The source's."""
+    """The type of the source's column."""
 
     @property
     def ordered(self) -> bool:
-        """Whether equal values lie between the least and the greatest of either side, as texts tell them."""
+        """Whether the source's minimum and maximum, as texts, bound all values of the table that can be equal.
+
+        They do not for a string with a collation, which makes different texts equal.
+        """
         if isinstance(self.kind, t.IntegralType) and isinstance(self.given, t.IntegralType):
             return True
-        is_told = (
-            isinstance(self.kind, t.DateType | t.DecimalType) or self.kind.simpleString() == "string"
-        )  # no collation
-        return is_told and self.kind.simpleString() == self.given.simpleString()
+        has_text = isinstance(self.kind, t.DateType | t.DecimalType) or self.kind.simpleString() == "string"
+        return has_text and self.kind.simpleString() == self.given.simpleString()
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a source, which is read for them at most twice."""
+    """The keys of a source. At most two jobs read the source for them."""
 
     source: DataFrame
     each: Sequence[_Key]
 
     @classmethod
     def of(cls, on: str, schema: t.StructType, source: DataFrame) -> "Keys":
-        """`schema`: the table's columns; `on` is a merge's condition."""
+        """`on`: the merge's condition; `schema`: the table's columns."""
         source = source.alias(SOURCE)
         given = {field.name: field.dataType for field in source.schema.fields}
         return cls(
@@ -70,36 +71,36 @@ class Keys:
 
     @property
     def names(self) -> set[str]:
-        """Of the table's columns."""
+        """The names of the table's columns."""
         return {it.name for it in self.each}
 
     def refuse_inexact(self) -> None:
-        """Raises SchemaMismatchError for keys that Spark makes others of before it compares them."""
+        """Raises SchemaMismatchError for keys that Spark compares by a cast which takes different keys for equal."""
         for it in self.each:
             if not _is_exact(it.kind, it.given):
                 kinds = it.kind.simpleString(), it.given.simpleString()
                 raise SchemaMismatchError(
                     f"the key {it.name!r} of the table has the type {kinds[0]}, and that of the source the type "
                     f"{kinds[1]}: Spark would compare them by a cast that takes different keys for equal ones; cast "
-                    f"that of the source to {kinds[0]}, and look at what becomes null or another value by it"
+                    f"the source's key to {kinds[0]}, and check which values the cast makes null or changes"
                 )
 
     @cached_property
     def _counted(self) -> Row:
-        """How many rows there are, about how many bytes their keys take, and the bounds of those that have an order."""
+        """The number of rows, about how many bytes their keys take, and the bounds of each ordered key."""
         texts = [it.value for it in self.each if isinstance(it.given, t.StringType | t.BinaryType)]
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
-        # As texts: Python knows fewer dates than Spark.
+        # As texts: Python has no dates before year 1 or after 9999, and Spark has.
         bounds = [bound(it.value).cast("string") for it in self.each if it.ordered for bound in (f.min, f.max)]
         return self.source.agg(f.count(f.lit(1)), f.sum(width), *bounds).collect()[0]
 
     @property
     def count(self) -> int:
-        """Of the source's rows."""
+        """The number of the source's rows."""
         return int(self._counted[0])
 
     def are_few(self, rows: int | None) -> bool:
-        """Whether each of Spark's executors should have all keys, to look for them in so many rows of the table."""
+        """Whether to broadcast the source, for a join with so many rows of the table; None: their number is unknown."""
         never = str(self.source.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold")).startswith("-")
         if never or not self.each:
             return False
@@ -107,15 +108,15 @@ class Keys:
         return few and (rows is None or self.count * _FEW <= rows)
 
     def between(self) -> str | None:
-        """Where they are, as a condition on the table's columns; NOTHING for none at all, None where nothing tells."""
+        """A condition on the table's columns that holds for all rows that can match; None if no key has an order."""
         ordered = [it for it in self.each if it.ordered]
         if not ordered:
             return None
         _, _, *bounds = self._counted
         if None in bounds:
-            return NOTHING  # is equal to null
+            return NOTHING  # the source has no value, and nothing is equal to null
         pairs = list(zip(ordered, bounds[::2], bounds[1::2], strict=True))
-        wide = next((key for key, low, high in pairs if _span(key, low, high)), None)  # for one more job, not many
+        wide = next((key for key, low, high in pairs if _span(key, low, high)), None)  # one key only: each takes a job
         conditions = []
         for key, low, high in pairs:
             ranges = self._ranges(key, low, high) if key is wide else [(low, high)]
@@ -123,12 +124,12 @@ class Keys:
         return all_of([condition for condition in conditions if condition])
 
     def _ranges(self, key: _Key, low: str, high: str) -> list[tuple[str, str]]:
-        """At most _RANGES that hold each key, apart where the keys are farthest apart: such of old and of new days."""
+        """Up to _RANGES ranges that contain all keys, divided at the widest gaps: such as between old and new days."""
         first, span = _number(key.kind, low), _span(key, low, high)
         number = f.unix_date(key.value) if isinstance(key.kind, t.DateType) else key.value
         bucket = ((number.cast("double") - float(first)) * (_BUCKETS / span)).cast("int")
-        told = [bound(key.value).cast("string") for bound in (f.min, f.max)]
-        found = self.source.where(key.value.isNotNull()).groupBy(bucket).agg(*told).collect()
+        bounds = [bound(key.value).cast("string") for bound in (f.min, f.max)]
+        found = self.source.where(key.value.isNotNull()).groupBy(bucket).agg(*bounds).collect()
         ranges = sorted(((it[1], it[2]) for it in found), key=lambda it: _number(key.kind, it[0]))
         gaps = [_number(key.kind, after[0]) - _number(key.kind, before[1]) for before, after in pairwise(ranges)]
         cut = sorted(sorted(range(len(gaps)), key=lambda i: -gaps[i])[: _RANGES - 1])
@@ -137,7 +138,7 @@ class Keys:
 
 
 def _is_exact(kind: t.DataType, other: t.DataType) -> bool:
-    """Whether values of these types are equal for Spark only where they are the same value."""
+    """Whether Spark takes values of these types for equal only if they are the same value."""
     both = sorted((kind, other), key=lambda it: isinstance(it, t.FractionalType))
     match both:
         case t.StringType() | t.CharType() | t.VarcharType(), t.StringType() | t.CharType() | t.VarcharType():
@@ -160,14 +161,14 @@ _BITS = {"byte": 8, "tinyint": 8, "short": 16, "smallint": 16, "integer": 32, "i
 
 
 def _digits(kind: t.DataType) -> tuple[int, int]:
-    """Before and after the point, of the decimal that the type counts as."""
+    """The digits before and after the point, of the decimal to which Spark converts the type."""
     if isinstance(kind, t.DecimalType):
         return kind.precision - kind.scale, kind.scale
     return {8: 3, 16: 5, 32: 10, 64: 20}[_BITS[kind.typeName()]], 0
 
 
 def _span(key: _Key, low: str, high: str) -> int:
-    """How many values may lie between, at least as many as there are buckets; else 0, and where nobody can count."""
+    """How many values the range has; 0 if they are fewer than the buckets, or cannot be counted."""
     is_counted = isinstance(key.kind, t.IntegralType) or (isinstance(key.kind, t.DateType) and _is_day(low, high))
     span = _number(key.kind, high) - _number(key.kind, low) + 1 if is_counted else 0
     return span if span >= _BUCKETS else 0
@@ -190,7 +191,7 @@ def _within(key: _Key, low: str, high: str) -> str | None:
 
 
 def _literal(text: str, kind: t.DataType) -> str | None:
-    """The value in Spark's SQL; None where that takes escapes, or is far off."""
+    """The value in Spark's SQL; None for a text that needs escapes, and for a date or a number in another format."""
     if isinstance(kind, t.StringType):
         return f"'{text}'" if text.isprintable() and not {"'", "\\", '"'} & {*text} else None
     if isinstance(kind, t.DateType):

@@ -1,4 +1,4 @@
-"""`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
+"""`merge`: joins the rows of a table with those of a source, and writes what the clauses make of them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ from dbio_commit.spark.write.fates import FATE, Fate, fate
 def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> Commit:
     """Merges the source into the table, as one commit.
 
-    Raises InvalidInputError for what cannot be asked for, for rows of the table that match more than one of the source,
-    and for values that do not fit; SchemaMismatchError, CommitConflictError, and as a write does.
+    Raises InvalidInputError for impossible clauses, for rows of the table that match several rows of the source, and
+    for values that do not fit their columns; SchemaMismatchError, CommitConflictError, and as a write does.
     """
     merge = _Merge(rewrite, source, on, _checked(clauses))
     if merge.has_nothing_to_do:
@@ -60,6 +60,7 @@ def _metrics(counts: Counter[Fate]) -> Mapping[str, int]:
 
 
 def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
+    """Raises InvalidInputError if these are no clauses, or if one of them can never apply."""
     if not isinstance(clauses, Sequence) or not clauses or not all(isinstance(it, Clause) for it in clauses):
         raise InvalidInputError(
             f"when={clauses!r:.200} are no clauses: give a list such as [dbio.when_matched().update(), "
@@ -69,8 +70,8 @@ def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
     for clause in clauses:
         if clause.rows in ended:
             raise InvalidInputError(
-                f"a clause of when= for rows that are {clause.rows} comes after one that holds for all of them: it "
-                "would never count; put the one without a condition last"
+                f"a clause of when= for rows that are {clause.rows} comes after one without a condition, so it can "
+                "never apply; put the clause without a condition last"
             )
         if clause.where is None:
             ended.add(clause.rows)
@@ -82,7 +83,7 @@ _NO_CLAUSE = -1
 
 
 class _Merge:
-    """A merge whose clauses were checked against the columns of both sides."""
+    """A merge whose clauses are checked against the columns of the table and of the source."""
 
     def __init__(self, rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> None:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
@@ -119,18 +120,19 @@ class _Merge:
         if self._keys_match is not None:
             keys.refuse_inexact()
         self._values = [self._assign(clause, source, keys.names) for clause in clauses]
-        # Read once: what it holds must not change between looking for matches and writing them.
+        # Read once: its rows must not change between the search for matches and the write.
         self._source = source.localCheckpoint(eager=False)
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
 
     def _asked(self, clause: Clause) -> Iterable[Rows]:
-        """Of which rows a text of the clause is asked: those of its own side; over Connect, of both sides at once."""
+        """The rows against which texts of the clause are checked: its own kind; over Connect, also matched pairs."""
         return dict.fromkeys((clause.rows, "matched")) if is_connect(self._rewrite.spark) else (clause.rows,)
 
     def _assign(self, clause: Clause, source: DataFrame, keys: Collection[str]) -> dict[str, Assigned]:
-        """By column: its value by this clause, and whether that does not fit.
+        """By column: the value that this clause gives it, and whether the value can fail to fit.
 
-        A row that is inserted must match its own source, or it would be inserted again by the next merge.
+        An inserted row must match the source row that it comes from, or the next merge would insert it again. So the
+        keys of an insert must keep their exact value.
         """
         if clause.action == "delete":
             return {}
@@ -144,8 +146,8 @@ class _Merge:
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
             if missing := [name for name in lacking if name not in filled]:
                 raise SchemaMismatchError(
-                    f"the source has no column {missing[0]!r}, so that {clause.action}() cannot set all columns; "
-                    "name those that it shall set, and their values"
+                    f"the source has no column {missing[0]!r}, so {clause.action}() cannot set all columns; give "
+                    "values for the columns that it shall set"
                 )
             given = {
                 name: _of(SOURCE, known.get(name) or known[name.lower()])
@@ -176,7 +178,7 @@ class _Merge:
 
     @cached_property
     def files(self) -> tuple[Sequence[DataFile], str | None]:
-        """Those that may hold rows by which it goes; and a condition for these rows, None is all of them."""
+        """The files that may hold rows which the merge needs, and a condition for these rows; None: all rows."""
         where = self._matching
         if self._has("not_matched_by_source"):
             conditions = [clause.where for clause in self._clauses if clause.rows == "not_matched_by_source"]
@@ -190,7 +192,7 @@ class _Merge:
 
     @cached_property
     def _matching(self) -> str | None:
-        """A condition for the table's rows that holds for all that match one of the source; None is all of them."""
+        """A condition that holds for all rows of the table that match a row of the source; None: any row may match."""
         asked = target_part(self._on, self._names, self._source.columns)
         between = None if self._rewrite.snapshot is None else self._keys.between()
         return NOTHING if between == NOTHING else all_of(it for it in (asked, between) if it)
@@ -198,14 +200,14 @@ class _Merge:
     # --- which rows -----------------------------------------------------------------------------------------------
 
     def rows(self, target: DataFrame) -> DataFrame:
-        """What becomes of rows of the table, with FILE and PLACE, and of the source's."""
-        # With columns of its own, since Spark gives others to what it finds twice in a plan; what is added is none of
-        # `source.*`.
+        """The new rows and their fates, from rows of the table with FILE and PLACE, and from the source."""
+        # `toDF` gives the source new column ids: Spark renames a source that is in the plan twice. The column that is
+        # added after the alias is not part of `source.*`.
         source = self._source.toDF(*self._source.columns).alias(SOURCE).withColumn(_IS_SOURCE, f.lit(True))
         left, right = self._has("not_matched_by_source"), self.inserts
         how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
         if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
-            # So that what matches nothing is not shuffled.
+            # First drop the rows that match nothing, so that they are not shuffled.
             few = self._source.alias(SOURCE)
             target = target.alias(TARGET)
             target = target.join(f.broadcast(few), self._match(target, few), "left_semi")
@@ -224,7 +226,8 @@ class _Merge:
             is_it = kinds[clause.rows] & holds(conditions[i]) if i in conditions else kinds[clause.rows]
             numbers = f.when(is_it, i).otherwise(numbers)
         both = both.withColumn(_CLAUSE, numbers)
-        # Below 0, which Spark must not know: it would ask conditions of other rows, too, and divide by their zeros.
+        # This means `>= 0`, written so that Spark cannot infer it. Else Spark would evaluate conditions for other rows,
+        # too, and fail on them, such as on a division by zero.
         both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
         given = self._fitted(both)
@@ -233,7 +236,7 @@ class _Merge:
             own = f.lit(int(_FATES[clause.action]))
             for _, misfit in values.values():
                 own = own if misfit is None else f.when(misfit, int(Fate.WRONG)).otherwise(own)
-            # Apart from the values, which Spark must not compute for rows of other clauses: in one condition, it does.
+            # Nested: for one condition "clause and misfit", Spark would compute values for rows of other clauses.
             fates = f.when(by_clause[i], own).otherwise(fates)
         columns = [self._value(field, by_clause, given) for field in self._rewrite.schema.fields]
         written = [(i, values) for i, values in enumerate(given) if self._clauses[i].action != "delete"]
@@ -246,13 +249,13 @@ class _Merge:
         return rows.select(*map(schemas.quoted, brings), FATE, FILE, PLACE)
 
     def _match(self, target: DataFrame, source: DataFrame) -> Column:
-        """Whether rows of these match."""
+        """Whether a row of the target matches a row of the source."""
         if self._keys_match is not None:
             return self._keys_match
         return read_as(target.crossJoin(source), self._seen["matched"], [self._on])[0]
 
     def _conditions(self, both: DataFrame, texts: Mapping[int, str]) -> Mapping[int, Column]:
-        """Texts of clauses, by their numbers or more, as columns of rows of both sides."""
+        """The conditions of clauses, by number of the clause, as columns of the joined rows."""
         found: dict[int, Column] = {}
         for rows, seen in self._seen.items():
             numbers = [i for i in texts if self._clauses[i].rows == rows]
@@ -260,7 +263,7 @@ class _Merge:
         return found
 
     def _fitted(self, both: DataFrame) -> Sequence[Mapping[str, Fitted]]:
-        """By clause and column: the values, as columns of rows of both sides."""
+        """By clause and column: the values, as columns of the joined rows."""
         fitted: list[Mapping[str, Fitted]] = []
         for clause, values in zip(self._clauses, self._values, strict=True):
             texts = {name: it.value for name, it in values.items() if isinstance(it.value, str)}
@@ -271,7 +274,7 @@ class _Merge:
     def _value(
         self, field: t.StructField, by_clause: Mapping[int, Column], given: Sequence[Mapping[str, Fitted]]
     ) -> Column:
-        """What a column has after the merge; null where a task takes it from the file, so that it needs not be read."""
+        """The value of a column after the merge; null if the task takes it from the file, so Spark need not read it."""
         own = _of(TARGET, field.name)
         is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
         value = f.lit(None).cast(field.dataType)
@@ -283,7 +286,7 @@ class _Merge:
         return value.alias(field.name)
 
     def new_rows(self) -> DataFrame:
-        """The same, of the source, where no row of the table can match any of it, or has a clause."""
+        """As `rows`, of the source alone: for a merge that needs no row of the table."""
         nowhere = self._rewrite.no_rows().select(
             "*", f.lit(None).cast("long").alias(FILE), f.lit(None).cast("long").alias(PLACE)
         )
@@ -303,12 +306,12 @@ class _Merge:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether it may change rows that are there."""
+        """Whether it may change existing rows."""
         return self._has("matched", "not_matched_by_source")
 
     @cached_property
     def sets(self) -> set[str]:
-        """The columns that rows which are updated may get other values in."""
+        """The columns that an update may change."""
         updates = [
             values for clause, values in zip(self._clauses, self._values, strict=True) if clause.action == "update"
         ]
@@ -316,15 +319,15 @@ class _Merge:
 
     @property
     def twice(self) -> str:
-        """What is wrong with rows that come twice."""
+        """The message for rows of the table that match several rows of the source."""
         return (
-            f"rows of the table match more than one row of the source by on={self._on!r:.200}, so that it is not clear "
-            "what becomes of them: give the source one row for each"
+            f"rows of the table match more than one row of the source by on={self._on!r:.200}, so it is not clear "
+            "which of them counts: give the source one row for each row of the table"
         )
 
     @property
     def fitted(self) -> set[str]:
-        """The columns that cannot hold all values which they may get."""
+        """The columns that may be given a value which they cannot hold."""
         return {name for values in self._values for name, it in values.items() if it.can_misfit}
 
 
@@ -333,7 +336,7 @@ def _of(side: str, column: str) -> Column:
 
 
 def _default(column: str) -> str:
-    """The column of the source for the default of one of the table's."""
+    """The name, in the source, of the column with the default of a column of the table."""
     return f"_dbio_default_{column}"
 
 
@@ -341,11 +344,11 @@ _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTE
 
 
 def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> tuple[str, Column | None]:
-    """`on` as a text, and of columns that both sides have, that they are equal."""
+    """`on` as a text; and, if `on` is a list of columns, the condition that they are equal, else None."""
     if isinstance(on, str):
         if on.strip().lower() in {*map(str.lower, schema.fieldNames())} & {*map(str.lower, source.columns)}:
             raise InvalidInputError(
-                f"on={on!r:.100} is no condition; for rows that are equal in it, give [{on!r:.100}]"
+                f"on={on!r:.100} is a column, not a condition; to match rows by this column, give [{on!r:.100}]"
             )
         return on, None
     if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
@@ -364,6 +367,6 @@ def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame)
 
 
 def _by_name(columns: Iterable[str]) -> Mapping[str, str]:
-    """The columns by their names as they are, and by these without regard to case: to a session, both may be there."""
+    """The columns by their exact names and by their names in lower case: a session may tell names apart by case."""
     columns = [*columns]
     return {name.lower(): name for name in columns} | {name: name for name in columns}

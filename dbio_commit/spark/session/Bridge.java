@@ -9,30 +9,30 @@ import java.util.function.Function;
 import org.apache.spark.SparkContext;
 
 /**
- * Questions of the JVM's threads, for which the Python of this driver comes over Py4J's own connection: it has the
- * gateway's token, and nothing listens in Python. `bridge.py` is the other end.
+ * Passes questions of JVM threads to the Python process of this driver. Python fetches them over Py4J's own connection,
+ * with the gateway's token, so that nothing listens in Python. `bridge.py` is the other end.
  *
- * A Function of the language's own, so that a class of another class loader can ask. In the Java that Janino compiles:
- * no lambdas, and what comes out of a collection is cast.
+ * It implements `java.util.function.Function`, so that a class of another class loader can call it. In the Java that
+ * Janino compiles: no lambdas and no generics, so that elements of collections are cast.
  */
 public class Bridge implements Function {
-  /** Of what Python calls; `java/__init__.py` has the same. */
+  /** Version of the methods that Python calls. `jvm.py` has the same. */
   public static final String VERSION = "1";
 
   private static final long TAKE_S = 5;
-  /** After so long, who took a question and has not begun with it is gone: somebody else gets it. */
+  /** If a Python thread took a question and has not begun to answer it after this time, another one gets the question. */
   private static final long BEGIN_NS = TimeUnit.SECONDS.toNanos(10);
-  /** Somebody comes every TAKE_S; after so long, no Python is there that would begin. */
+  /** Python calls `take` every TAKE_S. If it has not for this time, no Python will begin to answer. */
   private static final long GONE_NS = TimeUnit.SECONDS.toNanos(120);
-  /** After so long, no Python is there that would end what it has begun: it may hold all its threads for minutes. */
+  /** If Python has not called `take` for this time, it will not finish an answer either. Its threads may be busy for minutes. */
   private static final long LOST_NS = TimeUnit.HOURS.toNanos(1);
 
   private final LinkedBlockingQueue questions = new LinkedBlockingQueue();
   private volatile long seen = System.nanoTime();
 
   /**
-   * Asks `{topic, text, subject}` and returns the answer, a String. Raises IllegalStateException with what Python
-   * says went wrong. An interrupt waits until the answer is there: a commit may be under way.
+   * Asks `{topic, text, subject}` and returns the answer, a String. Throws IllegalStateException with the message of an
+   * error in Python. An interrupt takes effect only after the answer, as a commit may be under way.
    */
   public Object apply(Object asked) {
     Question question = new Question((Object[]) asked, SparkContext.getOrCreate());
@@ -48,13 +48,13 @@ public class Bridge implements Function {
         if (question.isLost(System.nanoTime())) questions.add(question);
         long silent = System.nanoTime() - seen;
         if (silent > GONE_NS && question.begun.compareAndSet(false, true)) {
-          throw new IllegalStateException("dbio_commit.UnsupportedStoreError: no Python of this Spark comes for"
-              + " what it is asked, and nothing was begun; call dbio.enable(spark, parquet=True) in the one that is"
-              + " there, and write again");
+          throw new IllegalStateException("dbio_commit.UnsupportedStoreError: no Python process of this Spark driver"
+              + " has answered for 2 minutes, and nothing was begun; call dbio.enable(spark, parquet=True) in the Python"
+              + " process that uses Spark, and write again");
         }
         if (silent > LOST_NS) {
-          throw new IllegalStateException("dbio_commit.CommitStateUnknownError: the Python that answers this"
-              + " Spark has begun to, and was not heard of for an hour; look at `dbio log` before you write again");
+          throw new IllegalStateException("dbio_commit.CommitStateUnknownError: the Python process that began to answer"
+              + " has been silent for an hour, so it may have committed or not; look at `dbio log` before you write again");
         }
       }
     } finally {
@@ -62,7 +62,7 @@ public class Bridge implements Function {
     }
   }
 
-  /** The next question, for Python; null where none comes for a while. */
+  /** The next question, for Python; null if none comes within TAKE_S. */
   public Question take() throws InterruptedException {
     seen = System.nanoTime();
     Question question = (Question) questions.poll(TAKE_S, TimeUnit.SECONDS);
@@ -98,8 +98,8 @@ public class Bridge implements Function {
     }
 
     /**
-     * Begins to answer it: false where somebody else has. With `alike`, jobs that this thread starts from now on have
-     * the local properties of the one that asks, its job group among them.
+     * Begins to answer. False if another thread has begun already. With `alike`, Spark jobs that this thread starts from
+     * now on have the local properties of the thread that asks, such as its job group.
      */
     public boolean begin(boolean alike) {
       if (!begun.compareAndSet(false, true)) return false;

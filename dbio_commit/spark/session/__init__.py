@@ -1,1 +1,1 @@
-"""The Spark session: its settings, its connectors, its JVM and its Python workers."""
+"""Works with the Spark session: its settings, paths, credentials, JVM and Python workers, and Spark's column types."""

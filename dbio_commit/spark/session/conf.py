@@ -1,6 +1,6 @@
-"""What we ask of a Spark session: settings of the stores, whether Spark itself reaches one.
+"""Reads a Spark session: opens tables with its store settings, and finds out whether Spark itself can read a store.
 
-Works on classic sessions and over Spark Connect. What the settings mean is in `hadoop`.
+Works on classic sessions and over Spark Connect. `hadoop` translates the settings.
 """
 
 import os
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import AccessDeniedError
 from dbio_commit.base.logs import warn_caller
+from dbio_commit.base.texts import visible
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.spark.session.python import settle_python
@@ -30,24 +31,24 @@ from dbio_commit.table import Table
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a session says about S3, Azure and Google Cloud Storage."""
+    """A session's settings for S3, Azure and Google Cloud Storage."""
 
-    values: hadoop.Settings = field(default_factory=dict, repr=False)  # secrets
+    values: hadoop.HadoopSettings = field(default_factory=dict, repr=False)  # secrets
     unread: Mapping[str, str] = field(default_factory=dict)
-    """Why not, for each setting that names a Hadoop credential store which cannot be read."""
+    """By setting that names a Hadoop credential store which cannot be read: why it cannot."""
     withheld: bool = False
-    """Over Spark Connect: the server has kept the secrets to itself."""
+    """Whether secrets are missing: over Spark Connect, the server does not give them out."""
     default: DefaultFileSystem | None = None
-    """Where the session looks for paths without a scheme, if not on a disk."""
+    """The file system of paths without a scheme, if it is not a disk."""
 
     def open_table(
         self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
     ) -> tuple[Table, tuple[str, ...]]:
-        """The table at the path, and a sentence for each setting that is not honoured though it might have mattered.
+        """The table at the path, and a sentence for each ignored setting that might matter.
 
-        The explicit storage_options go before the settings. Raises InvalidInputError for a setting that cannot be
-        honoured and would change what is stored, and for a path without a scheme that Spark looks for elsewhere;
-        AccessDeniedError where needed keys lie in a store that is not readable.
+        Explicit storage_options override the settings. Raises InvalidInputError for a setting that dbio cannot honour
+        and that would change what is stored, and for a path without a scheme that means another file system to Spark;
+        AccessDeniedError if needed keys are in a credential store that cannot be read.
         """
         location = parse_location(path)
         refuse_elsewhere(os.fspath(path), self.default)
@@ -60,7 +61,7 @@ class StoreSettings:
                     "driver read it, unset it, or pass storage_options"
                 )
         if translation.role:
-            with suppress(ImportError):  # `Table` says which extra is not installed
+            with suppress(ImportError):  # `Table` raises the error for a missing extra
                 from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
 
                 options["session"] = RoleSession(translation.role)
@@ -68,7 +69,7 @@ class StoreSettings:
 
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
-    """The table at the path, with the session's settings where `explicit` storage_options say nothing."""
+    """The table at the path, with the session's settings. `explicit` storage_options override them."""
     settle_workers(spark)
     location = locate(spark, path)
     if location.scheme == "file":
@@ -80,7 +81,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
 
 
 def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
-    """What the path names. Raises InvalidInputError, also for one without a scheme that Spark looks for elsewhere."""
+    """The location of the path. Raises InvalidInputError, also as `refuse_elsewhere`."""
     location, text = parse_location(path), os.fspath(path)
     if is_plain(text) and (default := default_file_system(spark)):
         if not os.path.isabs(text) and not is_connect(spark):
@@ -90,7 +91,7 @@ def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
 
 
 def default_file_system(spark: SparkSession) -> DefaultFileSystem | None:
-    """Where the session looks for paths without a scheme, if not on a disk; over Connect as far as it was set there."""
+    """The file system of the session's paths without a scheme, if it is no disk; over Connect, only if it was set."""
     if is_connect(spark):
         names = (_DEFAULT_FS, f"spark.hadoop.{_DEFAULT_FS}")
         return DefaultFileSystem.of(next(filter(None, (spark.conf.get(name, None) for name in names)), None))
@@ -98,7 +99,7 @@ def default_file_system(spark: SparkSession) -> DefaultFileSystem | None:
 
 
 def _home(spark: SparkSession) -> str | None:
-    """The directory that relative paths are below, for a message: it takes a client of that file system."""
+    """The directory of relative paths, for a message; None if there is no client of that file system."""
     with suppress(Py4JError, PySparkException):
         here = java_class(spark.sparkContext._jvm, "org.apache.hadoop.fs.Path")(".")
         conf = spark._jsparkSession.sessionState().newHadoopConf()
@@ -110,14 +111,14 @@ _DEFAULT_FS = "fs.defaultFS"
 
 
 def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool) -> NoReturn:
-    """Where there were no credentials because a Connect server withholds them, the error says so."""
+    """Raises the error; if credentials were missing since a Connect server withholds them, the message says so."""
     given = table.location is None or hadoop.gives_credentials(table.location, table.storage_options)
     if given or not withheld:
         raise refused
     raise AccessDeniedError(
-        f"{refused}. Spark Connect gives no secrets out: keys, tokens, passwords and names of credential providers "
-        "that are set in the session stay on the server. Pass storage_options (to the data source as the option "
-        "secretStorageOptions), or set the environment of this process, of the server and of the workers"
+        f"{refused}. Spark Connect does not give out secrets: keys, tokens, passwords and names of credential "
+        "providers that are set in the session stay on the server. Pass storage_options (to the data source as the "
+        "option secretStorageOptions), or set the environment of this process, of the server and of the workers"
     ) from refused
 
 
@@ -126,18 +127,18 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def settle_workers(spark: SparkSession, *, plans_here: bool = False) -> None:
-    """As `settle_python`; over Connect the server has chosen."""
+    """As `settle_python`; nothing over Connect, where the server chooses the Python of the workers."""
     if not is_connect(spark):
         settle_python(spark.sparkContext, plans_here=plans_here)
 
 
 def store_settings(spark: SparkSession, location: Location | None = None) -> StoreSettings:
-    """The session's settings for the stores, those in Hadoop's credential stores included.
+    """The session's settings for the stores, including those in Hadoop's credential stores.
 
-    The location says for which bucket; without one, it is for all. Over Connect there are only those that were set as
-    spark.hadoop.fs…, and no secrets.
+    They are the settings for the bucket of the location; without a location, for all buckets. Over Connect, they are
+    only those that were set as spark.hadoop.fs…, without secrets.
     """
-    default = None if location else default_file_system(spark)  # of a location, it is known what was meant
+    default = None if location else default_file_system(spark)  # a location is resolved already
     if is_connect(spark):
         set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
         values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
@@ -161,7 +162,7 @@ _STORES = "security.credential.provider.path"
 
 
 def _credential_stores(location: Location | None, settings: Iterable[str]) -> list[str]:
-    """The settings that may name some: Hadoop's own, then S3A's, then those of the bucket, or of all buckets."""
+    """The settings that may name credential stores: of Hadoop, then of S3A, then of the bucket or of all buckets."""
     if location and location.scheme != "s3":
         return [] if location.scheme == "file" else [f"hadoop.{_STORES}"]
     own = f"fs.s3a.bucket.{location.container}.{_STORES}" if location else None
@@ -170,7 +171,7 @@ def _credential_stores(location: Location | None, settings: Iterable[str]) -> li
 
 
 def _read_credential_store(spark: SparkSession, conf: Any, setting: str, path: str) -> dict[str, str]:
-    """Our settings that lie there; what lies in the store of a bucket is the bucket's."""
+    """The known settings in a credential store; those in the store of a bucket are settings of that bucket."""
     owner = setting.removesuffix(_STORES) if setting.startswith("fs.s3a.bucket.") else "fs.s3a."
     jvm = spark.sparkContext._jvm
     own = java_class(jvm, "org.apache.hadoop.conf.Configuration")(conf)
@@ -188,24 +189,24 @@ def _read_credential_store(spark: SparkSession, conf: Any, setting: str, path: s
 
 
 def java_class(jvm: Any, name: str) -> Any:
-    """The class of this full name. Attribute by attribute, Py4J looks through all jars for each package on the way."""
+    """The class with this full name. One `getattr`: for each package of a dotted path, Py4J would search all jars."""
     return getattr(jvm, name)
 
 
-# --- does Spark reach it? -----------------------------------------------------------------------------------------
+# --- can Spark read the store itself? -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Probe:
     reached: bool
     until: float
 
 
-_LOOK_AGAIN_S = 60.0
+_PROBE_AGAIN_S = 60.0
 _SHARE = 20
-"""A look that fails may take half a minute: the next one comes after so many times as long, at least."""
+"""A failed try may take half a minute. The next try comes after at least so many times its duration."""
 
-_looks: "WeakKeyDictionary[SparkSession, dict[str, _Look]]" = WeakKeyDictionary()
+_probes: "WeakKeyDictionary[SparkSession, dict[str, _Probe]]" = WeakKeyDictionary()
 
 
 def native_root(
@@ -216,36 +217,36 @@ def native_root(
     file: str,
     now: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """The table's root as Hadoop writes it, if this session can read there; None, and a warning once, if it cannot.
+    """The table's root as Hadoop writes it, if Spark can read there itself; else None, with a warning the first time.
 
-    `account` is the storage account of a container whose URL names none; `file` a live file of the table, relative
-    to its root: only if Spark sees that very file does it look at the same store as we do. A "no" holds for a minute
-    or more, a "yes" for good.
+    `account` is the storage account of a container whose URL names none. `file` is a live file of the table, relative
+    to its root: if Spark finds this file, it reads the same store as dbio. A "no" is remembered for a minute or more,
+    a "yes" forever.
     """
     root = location.hadoop_url(account=account)
     if location.scheme == "file":
         return root
     account = location.account or account
     container = replace(location, prefix="").hadoop_url(account=account)
-    looks = _looks.setdefault(spark, {})
-    look = looks.get(container)
-    if look is None or (not look.reached and now() >= look.until):
+    probes = _probes.setdefault(spark, {})
+    probe = probes.get(container)
+    if probe is None or (not probe.reached and now() >= probe.until):
         began = now()
         nameless = location.scheme == "az" and not account
         problem = "its URL names no account" if nameless else _problem_of_reading(spark, f"{root}/{file}")
-        looks[container] = _Look(problem is None, now() + max(_LOOK_AGAIN_S, _SHARE * (now() - began)))
-        if problem and look is None:
+        probes[container] = _Probe(problem is None, now() + max(_PROBE_AGAIN_S, _SHARE * (now() - began)))
+        if problem and probe is None:
             warn_caller(
-                f"Spark cannot read {container} itself ({_cause(problem, container)}); dbio_commit reads it through "
-                "fsspec in Python workers, which is about 3 times slower. Give the session a connector (hadoop-aws, "
-                "hadoop-azure or Google's) and credentials"
+                f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio reads it "
+                "through fsspec in Python workers, which is about 3 times slower. Give the session a connector "
+                "(hadoop-aws, hadoop-azure or Google's) and credentials"
             )
-    return root if looks[container].reached else None
+    return root if probes[container].reached else None
 
 
 def _problem_of_reading(spark: SparkSession, file: str) -> str | None:
     try:
-        spark.read.schema("probe int").parquet(file).schema  # noqa: B018  (over Connect, asking for it is what plans)
+        spark.read.schema("probe int").parquet(file).schema  # noqa: B018  (over Connect, this plans the read)
     except Py4JJavaError as error:
         return str(error.java_exception.toString())
     except (PySparkException, Py4JError) as error:
@@ -257,14 +258,14 @@ _CAUSE = 400
 
 
 def _cause(problem: str, container: str) -> str:
-    """What was found, in a line: paths and stack traces are long, and what matters comes last."""
+    """The problem in one line, without paths and stack traces; if it is long, its beginning and its end."""
     text = " ".join(problem.partition("JVM stacktrace:")[0].split())
     text = re.sub(rf"{re.escape(container)}/[^\s,]*[^\s,:;)\]]", "the file", text)
     return text if len(text) <= _CAUSE else f"{text[: _CAUSE // 4]} … {text[-3 * _CAUSE // 4 :]}"
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as the session tells."""
+    """How many tasks run at once, as far as the session shows."""
     if not is_connect(spark):
         return spark.sparkContext.defaultParallelism
     known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions", None)

@@ -1,4 +1,4 @@
-"""Settings of a session that hold for a while: of threads that ask for different ones at once, and back again.
+"""Changes settings of a session for the time of a block, also if several threads do so at once.
 
 Works on classic sessions and over Spark Connect.
 """
@@ -14,15 +14,17 @@ Value = str | int
 
 _lock = ProcessLock()
 _asked: dict[tuple[int, str], list[Value]] = {}
-"""By session and name, what those within ask for."""
+"""By session and name: the values that the current blocks ask for."""
 _before: dict[tuple[int, str], str | None] = {}
+"""By session and name: the value before the first of these blocks; None: not set."""
 
 
 @contextmanager
 def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None]:
-    """Within, the session has these settings, and afterwards again what it had.
+    """Within the block, the session has these settings; afterwards, it has again those that it had before.
 
-    Session settings are shared by threads: the least number that anybody asks for holds until the last one leaves.
+    Threads share the settings of a session. If several blocks ask for a number, the smallest holds until the last of
+    them ends.
     """
     held: list[str] = []
     try:
@@ -49,7 +51,7 @@ def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None
 
 @contextmanager
 def without_case(spark: SparkSession) -> Iterator[None]:
-    """Within, names of columns have no case, as those of a table have none."""
+    """Within the block, the session ignores the case of column names, as tables do."""
     if spark.conf.get(CASE, "false") == "false":
         yield
         return
@@ -61,7 +63,7 @@ CASE = "spark.sql.caseSensitive"
 
 
 def own(spark: SparkSession, name: str) -> str | None:
-    """What the session has without those that are held; None where it is not set."""
+    """The session's value of a setting outside of all `holding` blocks; None if it is not set."""
     with _lock:
         key = id(spark), name
         return _before[key] if key in _before else spark.conf.get(name, None)

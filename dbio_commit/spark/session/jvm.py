@@ -1,13 +1,12 @@
-"""Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
+"""The package's Java classes: compiled by the Janino compiler that Spark ships, into jars for the driver and executors.
 
-`CommitProtocol` is what `committer` lets Spark call, and `AskedBatches` what streams do; both ask Python over `Bridge`,
-whose other end is `bridge`. `PackRows` is what `packed` has Spark run (with three more in its jar), `SnapshotFileIndex`
-what `file_index` has it read.
+Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams. Both ask Python over `Bridge`, whose other
+end is `bridge`. `PackRows` packs rows for `ship.packed`, and `SnapshotFileIndex` lists files for `read.file_index`.
 """
 
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -28,14 +27,13 @@ from dbio_commit.spark.session.conf import is_connect, java_class
 
 @dataclass(frozen=True, slots=True)
 class JavaClass:
-    """A class whose Java source is in a room of `dbio_commit/spark`."""
+    """A class that Python calls. Its jar has all Java sources of its room, which are compiled together."""
 
     room: str
+    """The directory of `dbio_commit/spark` that has the sources."""
     simple_name: str
     version: str
-    """Of what Python and the class ask of each other; the class has the same."""
-    sources: tuple[str, ...] = ()
-    """The sources of its jar, if these are several: each after those that it needs."""
+    """Of what Python calls and passes. The class has the same version in its field VERSION."""
 
     @property
     def name(self) -> str:
@@ -45,7 +43,7 @@ class JavaClass:
 COMMIT_PROTOCOL = JavaClass("committer", "CommitProtocol", "2")
 BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
-PACK_ROWS = JavaClass("ship", "PackRows", "4", sources=("StagedRows", "Packer", "PackRows", "PackColumns"))
+PACK_ROWS = JavaClass("ship", "PackRows", "4")
 SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "1")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
@@ -56,8 +54,8 @@ _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictiona
 
 
 def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
-    """As `install`, of a class that is not needed: False over Connect; where Spark does not take it, False as well, and
-    one WARNING that tells what is so `without`."""
+    """Installs a class that is optional. Returns False with Spark Connect, and if Spark does not accept the class: then
+    it logs `without`, which names what is slower, as a WARNING once."""
     if is_connect(spark):
         return False
     ready = _ready.setdefault(spark.sparkContext, {})
@@ -65,79 +63,94 @@ def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
         try:
             install(spark, wanted)
             ready[wanted] = True
-        except _TAKES_NONE as error:
+        except _NOT_ACCEPTED as error:
             _log.warning("%s: %.500s", without, error)
             ready[wanted] = False
     return ready[wanted]
 
 
-_TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
-"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
+_NOT_ACCEPTED = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
+"""OSError: no place for a jar. TypeError: Py4J calls a name that is no class in this Spark, such as the compiler's."""
 
 
 def install(spark: SparkSession, wanted: JavaClass) -> None:
-    """Makes the class known to all threads of the driver and to all executors, where it is not yet.
+    """Makes the class available to all threads of the driver and to all executors, unless it is already.
 
-    Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
+    Raises UnsupportedStoreError if the JVM accepts no class, or has another version of it.
     """
     with _lock:
         found = _installed(spark, wanted)
         if found is None:
-            _load(spark, _compiled(spark._jvm, [wanted]), name=wanted.simple_name)
+            _load(spark, _compiled(spark._jvm, wanted), name=wanted.simple_name)
             found = _installed(spark, wanted)
         version = found and str(found.getField("VERSION").get(None))
         if version != wanted.version:
             raise UnsupportedStoreError(
-                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in "
-                "the place of the one that it has"
+                f"Spark has version {version} of {wanted.name}, and this package needs version {wanted.version}; "
+                f"{_HELP}, which replaces the old jar"
             )
         where = found.getProtectionDomain().getCodeSource().getLocation().toURI()
         _send(spark, Path(java_class(spark._jvm, "java.io.File")(where).getPath()))
 
 
 def make_jar(path: Path) -> None:
-    """Writes all classes as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
+    """Writes a jar with all classes, for `spark.jars`. Starts a JVM, and compiles against the installed Spark.
 
-    Raises InvalidInputError where the file cannot be written.
+    Raises InvalidInputError if the file cannot be written.
     """
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     try:
-        classes = _compiled(gateway.jvm, ALL)
+        classes = {name: body for one in ALL for name, body in _compiled(gateway.jvm, one).items()}
     finally:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # which ends it
+        gateway.proc.stdin.close()  # ends the JVM
         gateway.proc.wait()
     try:
         _write_jar(classes, path)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {path}: {error.strerror}; name a file in a directory that is there"
+            f"cannot write {path}: {error.strerror}; name a file in an existing directory"
         ) from error
 
 
-def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
-    """The classes by their paths in a jar."""
-    found: dict[str, bytes] = {}
+def _compiled(jvm: Any, wanted: JavaClass) -> Mapping[str, bytes]:
+    """The class files of the jar, by their paths in it."""
+    resources = "org.codehaus.commons.compiler.util.resource"
+    room = files(f"dbio_commit.spark.{wanted.room}")
+    sources = [
+        java_class(jvm, f"{resources}.StringResource")(source.name, source.read_text())
+        for source in sorted(room.iterdir(), key=lambda it: it.name)
+        if source.name.endswith(".java")
+    ]
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
-    for room, source in ((one.room, it) for one in wanted for it in one.sources or [one.simple_name]):
-        compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
-        compiler.setParentClassLoader(loader)
-        compiler.cook(files(f"dbio_commit.spark.{room}").joinpath(f"{source}.java").read_text())
-        loader = compiler.getClassLoader()  # of those before as well
-        classes = compiler.getBytecodes()
-        found |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
-    return found
+    found = java_class(jvm, f"{resources}.MapResourceCreator")()
+    compiler = java_class(jvm, "org.codehaus.janino.Compiler")()
+    compiler.setIClassLoader(java_class(jvm, "org.codehaus.janino.ClassLoaderIClassLoader")(loader))
+    compiler.setClassFileFinder(java_class(jvm, f"{resources}.MapResourceFinder")())  # none are compiled yet
+    compiler.setClassFileCreator(found)
+    compiler.compile(
+        _array(jvm, java_class(jvm, "java.lang.Class").forName(f"{resources}.Resource", True, loader), sources)
+    )
+    return {name: bytes(body) for name, body in dict(found.getMap()).items()}
+
+
+def _array(jvm: Any, kind: Any, items: Sequence[Any]) -> Any:
+    arrays: Any = java_class(jvm, "java.lang.reflect.Array")
+    made = arrays.newInstance(kind, len(items))
+    for position, item in enumerate(items):
+        made[position] = item
+    return made
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
-    """The same bytes for the same classes."""
+    """Writes the same bytes each time for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class, as Spark would load it; None where there is none."""
+    """The class, as Spark loads it, or None."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
@@ -153,22 +166,24 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> No
     jar = directory / f"dbio-commit-{name}.jar"
     _write_jar(classes, jar)
     file = java_class(jvm, "java.io.File")
-    for path in (directory, jar):  # in the other order. Executors fetch it when they start, also after this process:
-        file(str(path)).deleteOnExit()  # a JVM may have several, of notebooks that come and go
+    # Deleted (in reverse order) when the JVM ends, not when this process does: the JVM may serve several notebooks, one
+    # after the other, and executors fetch the jar when they start.
+    for path in (directory, jar):
+        file(str(path)).deleteOnExit()
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
-        loader.addURL(file(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
+        loader.addURL(file(str(jar)).toURI().toURL())  # the class loader of SparkSubmit, for all threads
     except Py4JError as error:
-        raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
+        raise UnsupportedStoreError(f"the class loader of this Spark accepts no jar at run time; {_HELP}") from error
 
 
 def _send(spark: SparkSession, jar: Path) -> None:
-    """To the executors of this context, once: from wherever the driver has it, which another process may have made.
+    """Sends the jar to the executors of this Spark context, once. Another process may have made the jar.
 
-    Raises UnsupportedStoreError where Spark takes none; it says so in its log alone.
+    Raises UnsupportedStoreError if Spark refuses it: Spark itself only logs that.
     """
     context = spark.sparkContext._jsc.sc()
     if f"/{jar.name}" not in str(context.listJars()):
         context.addJar(str(jar))
         if f"/{jar.name}" not in str(context.listJars()):
-            raise UnsupportedStoreError(f"Spark does not send {jar} to its executors: see its log; {_HELP}")
+            raise UnsupportedStoreError(f"Spark does not send {jar} to its executors, its log has the reason; {_HELP}")

@@ -1,7 +1,7 @@
-"""Which Python Spark's workers are: that of this process where nobody has said which, else one that has our packages.
+"""Sees to the Python of Spark's workers: this process's Python by default, else one that has the needed packages.
 
-Spark starts its workers as `PYSPARK_PYTHON`, or as `python3`: the first that is on the path, which a job that was
-started as `.venv/bin/python job.py` is not.
+Spark starts its workers as `PYSPARK_PYTHON`, or else as the first `python3` on the path. For a job that was started as
+`.venv/bin/python job.py`, that is another Python.
 """
 
 import json
@@ -16,33 +16,33 @@ from pyspark.errors import PySparkException
 
 from dbio_commit.base.errors import UnsupportedStoreError
 
-_SAID = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _SETTINGS = ("spark.pyspark.python", "spark.pyspark.driver.python", "spark.executorEnv.PYSPARK_PYTHON")
 
 _NEEDED = ("dbio_commit", "cachetools", "msgspec", "numpy", "pyarrow")
-"""What every task imports; what a store needs besides, it says itself."""
+"""The packages that every task imports. If a store needs another one, it raises an error of its own."""
 
 _fine: set[tuple[str, ...]] = set()
-"""Those that were asked, and lack nothing."""
+"""The Pythons that were checked and lack nothing, each with its search path."""
 
 
 def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
-    """Before workers start: they will be this process's Python, or one that has what tasks import.
+    """Before workers start: with a local master, makes them this process's Python unless another one is configured.
 
-    Only of workers on this machine is that known beforehand: all of them with a local master; with `plans_here`, those
-    that Spark has look at a data source. Raises UnsupportedStoreError, which names both Pythons.
+    Else it checks their Python, as far as they run on this machine: all workers with a local master; with `plans_here`,
+    those in which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
     """
     if context.pythonExec == sys.executable or not sys.executable:
         return
     is_local = (context.master or "").startswith("local")
-    if is_local and not any(map(os.environ.get, _SAID)) and not any(context.getConf().get(it) for it in _SETTINGS):
-        context.pythonExec = sys.executable  # what each function takes along that goes to workers
+    if is_local and not any(map(os.environ.get, _VARIABLES)) and not any(context.getConf().get(it) for it in _SETTINGS):
+        context.pythonExec = sys.executable  # PySpark sends this along with each function for workers
     elif is_local or plans_here:
         _refuse_other(context)
 
 
 def explain(error: PySparkException) -> UnsupportedStoreError | None:
-    """What to do, where a worker failed since its Python is another version, or lacks what tasks import."""
+    """An error that says what to do, if a worker failed because its Python has another version or lacks a package."""
     text = str(error)
     lacks = _MISSING.search(text)
     if not lacks and "PYTHON_VERSION_MISMATCH" not in text:
@@ -68,7 +68,7 @@ def _refuse_other(context: SparkContext) -> None:
         return
     found = _ask(context.pythonExec, where)
     if found is None:
-        return  # Spark will say what it cannot start
+        return  # Spark raises an error when it cannot start it
     version, missing = found
     if missing or version != [*sys.version_info[:2]]:
         what = f"has no {', '.join(missing)}" if missing else f"is Python {_version(version)}"
@@ -96,7 +96,7 @@ print(json.dumps([sys.version_info[:2], [name for name in sys.argv[1:] if find_s
 
 
 def _ask(python: str, where: Sequence[str]) -> tuple[list[int], list[str]] | None:
-    """Its version, and what it lacks; None where it does not say."""
+    """The version of a Python, and the packages that it lacks; None if it does not answer."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(where)}
     try:
         said = subprocess.run([python, "-c", _QUESTION, *_NEEDED], env=env, capture_output=True, timeout=60, check=True)

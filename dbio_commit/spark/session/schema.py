@@ -1,7 +1,7 @@
-"""Columns: which Spark schemas can be written, and how a DataFrame's columns map to a table's. No I/O, no session.
+"""Spark schemas: which can be written, and how a DataFrame's columns map to those of a table. No I/O, no session.
 
-Parquet itself is in `arrow` and `task`. A table's schema is recorded with every column nullable, data columns first and
-partition columns last, as Spark gives it back when it reads.
+A table's schema is recorded with all columns nullable, data columns first and partition columns last, as Spark returns
+it from a read.
 """
 
 import json
@@ -16,59 +16,32 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data import columns
 from dbio_commit.data.widen import widens
-
-_ATOMIC: tuple[type[t.DataType], ...] = (
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.FloatType,
-    t.DoubleType,
-    t.DecimalType,
-    t.StringType,
-    t.BinaryType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
-_PARTITION: tuple[type[t.DataType], ...] = (
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.DecimalType,
-    t.StringType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
+from dbio_commit.protocol.types import Family, Type, type_of
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnMapping:
     """How a DataFrame's columns become a table's."""
 
     columns: tuple[tuple[int | None, str], ...]
-    """For each column of the table: the DataFrame's column at this position, and the table's name for it; None where
-    the data lacks it, and it is filled with null."""
+    """For each column of the table: the position of the DataFrame's column, and the table's name for it. None: the data
+    lacks the column, which is null then."""
     schema: t.StructType
     """The table's columns after the write: nullable, partition columns last."""
     partition_columns: tuple[str, ...]
     casts: tuple[str, ...] = ()
-    """The table's columns whose type is not that of the data."""
+    """The table's columns whose type differs from that of the data."""
 
     @property
     def data_schema(self) -> t.StructType:
-        """What is in the files: all but the partition columns."""
+        """The columns in the files: all except the partition columns."""
         return t.StructType([field for field in self.schema.fields if field.name not in self.partition_columns])
 
 
 def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_void: bool = False) -> None:
-    """Raises InvalidInputError for whatever Parquet files in partition directories would not give back equal.
+    """Raises InvalidInputError for a schema whose values would not be equal after a write and a read.
 
-    `allow_void`: of data that may go to a table which knows the type of the column.
+    `allow_void`: allows columns of bare NULLs, for data that may go to a table which has a type for the column.
     """
     by_name: dict[str, t.StructField] = {}
     for field in schema.fields:
@@ -82,7 +55,8 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_v
         partition = by_name.get(column.lower())
         if partition is None:
             raise InvalidInputError(f"partition column {column!r} is none of the columns {schema.fieldNames()}")
-        if not isinstance(plain(partition.dataType), (*_PARTITION, t.NullType) if allow_void else _PARTITION):
+        row = row_of(plain(partition.dataType))
+        if not (row and (row.is_partition or (allow_void and row.family is Family.NOTHING))):
             raise InvalidInputError(
                 f"partition column {column!r} is {partition.dataType.simpleString()}, which a directory name does not "
                 "give back equal; partition by string, integer, boolean, decimal, date or timestamp"
@@ -92,7 +66,7 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_v
 
 
 def respell(columns: Sequence[str], schema: t.StructType) -> tuple[str, ...]:
-    """The columns as the schema, which has them, spells them."""
+    """The columns, spelled as in the schema, which has all of them."""
     spelling = {field.name.lower(): field.name for field in schema.fields}
     return tuple(spelling[column.lower()] for column in columns)
 
@@ -114,22 +88,32 @@ def _check_type(kind: t.DataType, where: str, *, allow_void: bool) -> None:
         case t.NullType():
             if not allow_void:
                 raise InvalidInputError(
-                    f"column {where!r} is void: nothing but NULL was given, and the table has no such column that says "
-                    "of which type; cast it, as in CAST(NULL AS string)"
+                    f"column {where!r} is void: it has only NULLs, and the table has no such column to take its type "
+                    "from; cast it, as in CAST(NULL AS string)"
                 )
         case _:
-            if not isinstance(kind, _ATOMIC) or _has_collation(kind):
+            if not _is_written(kind) or _has_collation(kind):
                 raise InvalidInputError(
                     f"column {where!r} is {kind.simpleString()}, which would not come back equal from Parquet; "
                     "cast it to a type that does, such as string, bigint or a struct"
                 )
 
 
+def row_of(kind: t.DataType) -> Type | None:
+    """The row of a Spark type in the table of types; None for one that is nested or unknown."""
+    return None if isinstance(kind, t.UserDefinedType) else type_of(kind.jsonValue())
+
+
+def _is_written(kind: t.DataType) -> bool:
+    row = row_of(kind)
+    return row is not None and row.is_written
+
+
 def _has_collation(kind: t.DataType) -> bool:
     return getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
 
 
-def layout(
+def map_columns(
     schema: t.StructType,
     *,
     partition_columns: Sequence[str],
@@ -138,16 +122,18 @@ def layout(
     where: str,
     widen: bool = True,
     replaced: t.StructType | None = None,
-) -> Layout:
-    """The layout of a write. `table` is the schema to fit, None where the write sets its own; `where` the table's URL.
+) -> ColumnMapping:
+    """How the columns of a write become those of the table.
 
-    Columns, and fields of structs, are matched by name without regard to case and take the table's spelling and order.
-    Narrower data becomes what the table has. `merge` lets new ones in, lets the data lack old ones and, with `widen`,
-    makes the table's types as wide as the data's. `replaced` are the columns that an overwrite replaces: they tell the
-    type of void ones. Raises SchemaMismatchError, with both schemas, for whatever else differs.
+    `table` is the schema to fit; None: the write sets its own. `where` is the table's URL.
+
+    Columns, and fields of structs, are matched by name without regard to case, and take the table's spelling and order.
+    Narrower data is cast to the table's type. `merge` lets the data have new columns and lack old ones, and, with
+    `widen`, makes the table's types as wide as the data's. `replaced` are the columns that an overwrite replaces: void
+    columns take their type. Raises SchemaMismatchError, with both schemas, for any other difference.
     """
     if table is None:
-        own = {column.lower(): column for column in partition_columns}  # as the directories are named already
+        own = {column.lower(): column for column in partition_columns}  # spelled as the existing directories are
         known = {field.name.lower(): field.dataType for field in replaced.fields} if replaced else {}
         renamed = (
             t.StructField(own.get(f.name.lower(), f.name), _filled(f.dataType, known.get(f.name.lower())))
@@ -162,7 +148,7 @@ def layout(
     position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     given = {field.name.lower(): plain(field.dataType) for field in schema.fields}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
-    return Layout(
+    return ColumnMapping(
         columns=tuple((position.get(name.lower()), name) for name in ordered),
         schema=t.StructType([fields[name] for name in ordered]),
         partition_columns=tuple(partition_columns),
@@ -173,7 +159,7 @@ def layout(
 def _fitted(
     schema: t.StructType, table: t.StructType, partition_columns: Sequence[str], *, merge: bool, widen: bool
 ) -> tuple[dict[str, t.StructField], list[str]]:
-    """The table's columns after the write, and what does not fit them."""
+    """The table's columns after the write, and a sentence for each column that does not fit."""
     given = {field.name.lower(): field for field in schema.fields}
     fields: dict[str, t.StructField] = {}
     problems: list[str] = []
@@ -195,7 +181,7 @@ def _fitted(
 
 
 def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> t.DataType | None:
-    """The table's type after data of this type was written; None where the data does not fit."""
+    """The table's type after a write of data of this type; None if the data does not fit."""
     data, table = plain(data), plain(table)
     if data == table or isinstance(data, t.NullType):
         return table
@@ -210,7 +196,7 @@ def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> 
             key = merged(data.keyType, table.keyType, merge=merge, widen=widen)
             value = merged(data.valueType, table.valueType, merge=merge, widen=widen)
             return key and value and t.MapType(key, value, True)
-    if not isinstance(data, _ATOMIC) or not isinstance(table, _ATOMIC):
+    if not _is_written(data) or not _is_written(table):
         return None
     if widens(arrow_type(data), arrow_type(table)):
         return table
@@ -218,7 +204,7 @@ def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> 
 
 
 def _filled(data: t.DataType, replaced: t.DataType | None) -> t.DataType:
-    """The type with that of the replaced column wherever nothing but null is known."""
+    """The type, with void parts replaced by those of the replaced column."""
     if replaced is None:
         return data
     match data, replaced:
@@ -236,7 +222,7 @@ def _filled(data: t.DataType, replaced: t.DataType | None) -> t.DataType:
 
 
 def has_void(kind: t.DataType) -> bool:
-    """Whether the type, or one inside it, is that of a bare NULL."""
+    """Whether the type, or a type inside it, is that of a bare NULL."""
     match kind:
         case t.StructType():
             return any(has_void(field.dataType) for field in kind.fields)
@@ -248,14 +234,14 @@ def has_void(kind: t.DataType) -> bool:
 
 
 def _scale(kind: t.DataType) -> int:
-    """The digits that the names of a partition's directories have after the point: another number, another name."""
+    """How many digits the names of partition directories have after the point. Another scale makes other names."""
     return kind.scale if isinstance(kind, t.DecimalType) else 0
 
 
 def _describe(
     schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, merge_helps: bool
 ) -> tuple[str, ...]:
-    """Line by line."""
+    """The lines of the message."""
     advice = ", or pass merge_schema=True to let the table's columns change" if merge_helps else ""
     return (
         f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: cast or select to fit"
@@ -266,12 +252,12 @@ def _describe(
 
 
 def nullable(field: t.StructField) -> t.StructField:
-    """The field as the table records it: everything read from a file may be null."""
+    """The field as the table records it: nullable, since a read may find null."""
     return t.StructField(field.name, plain(field.dataType), True)
 
 
 def quoted(column: str) -> str:
-    """As SQL names it, whatever is in it."""
+    """The name quoted for SQL, whatever characters it has."""
     return f"`{column.replace('`', '``')}`"
 
 
@@ -280,7 +266,7 @@ def plain_schema(schema: t.StructType) -> t.StructType:
 
 
 def plain(kind: t.DataType) -> t.DataType:
-    """The type with everything in it nullable, without metadata and lengths: what a Parquet file gives back."""
+    """The type with everything in it nullable, without metadata and lengths, as a read of Parquet returns it."""
     match kind:
         case t.StructType():
             return t.StructType([nullable(field) for field in kind.fields])
@@ -295,7 +281,7 @@ def plain(kind: t.DataType) -> t.DataType:
 
 
 def arrow_schema(schema: t.StructType) -> pa.Schema:
-    """The columns in Arrow's terms, all nullable, instants in UTC. Raises InvalidInputError for types without one."""
+    """The schema in Arrow's types: nullable, instants in UTC. Raises InvalidInputError for a type that Arrow lacks."""
     return columns.arrow_schema(json.loads(schema.json()), where="the columns that were asked for")
 
 
@@ -305,19 +291,17 @@ def arrow_type(kind: t.DataType) -> pa.DataType:
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:
-    """The schema that `where` records. Raises InvalidInputError for one that this Spark does not know."""
+    """The recorded schema of the table `where`. Raises InvalidInputError if this Spark does not know it."""
     try:
         if _loads_code(schema):
             raise ValueError("it names a class to load")
         return t.StructType.fromJson(dict(schema))
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError, PySparkException) as error:
-        raise InvalidInputError(
-            f"the recorded schema of {where} is none that this Spark knows: {error!r:.300}"
-        ) from None
+        raise InvalidInputError(f"this Spark does not know the recorded schema of {where}: {error!r:.300}") from None
 
 
 def _loads_code(part: Any) -> bool:
-    """Whether Spark would import a module to make sense of this part of a schema: that of a user-defined type."""
+    """Whether Spark would import a module to load this part of a schema, as for a user-defined type."""
     if isinstance(part, Mapping):
         return "pyClass" in part or any(map(_loads_code, part.values()))
     return isinstance(part, list) and any(map(_loads_code, part))

@@ -1,4 +1,4 @@
-"""The Python worker of Spark that tasks of ours run in, one after the other."""
+"""Keeps a Python worker of Spark fast for the tasks of dbio that it runs one after the other."""
 
 import gc
 from functools import cache
@@ -6,10 +6,10 @@ from functools import cache
 
 @cache
 def spare_imports(kind: str) -> None:
-    """At the end of the first task of a kind: Python's collector of cycles passes over what is there by then.
+    """Excludes all objects that exist now from Python's garbage collection; once, after the first task of a kind.
 
-    Nearly all of it was imported, and is no garbage. Spark has the collector go through everything after each task
-    (`pyspark.daemon`), which takes 40 ms with what a table needs, longer than all the rest of a small task.
+    Nearly all of these objects belong to imported modules. Spark runs a collection after each task (`pyspark.daemon`).
+    With the modules of dbio that takes 40 ms, longer than the rest of a small task.
     """
     gc.collect()
     gc.freeze()

@@ -46,9 +46,9 @@ import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
 
 /**
- * The operator that runs `pack_rows`. Where rows are a scan's columns, filtered and projected at most, it takes these as
- * they are, and computes only the others; elsewhere it does what Spark's own operator for generators does. To make rows of
- * columns takes Spark longer than to read them.
+ * The operator that runs `pack_rows`. If its rows come from a columnar scan, with at most a filter and a projection between,
+ * it packs the scan's columns directly and computes only the other columns. Otherwise it does the same as Spark's own
+ * operator for generators. It takes Spark longer to make rows of columns than to read the columns.
  */
 public class PackColumns extends SparkPlan implements UnaryExecNode {
   private final PackRows packing;
@@ -61,9 +61,9 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     this.child = child;
   }
 
-  // --- how Spark gets to know of it ---
+  // --- planning ---
 
-  /** From here on, a session plans it. */
+  /** Makes the session plan this operator from now on. */
   public static synchronized void planIn(ExperimentalMethods session) {
     Seq known = session.extraStrategies();
     for (int i = 0; i < known.size(); i++) if (known.apply(i) instanceof Strategy) return;
@@ -81,7 +81,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     }
   }
 
-  // --- what Spark asks of an operator ---
+  // --- an operator of Spark ---
 
   public TreeNode child() {
     return child;
@@ -130,14 +130,14 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     return scan.executeColumnar().toJavaRDD().mapPartitions(task).rdd();
   }
 
-  /** Whether Spark has planned columns below it. */
+  /** Whether it packs the columns of a scan directly. For tests. */
   public boolean takesColumns() {
     return scanOf(new Task(packing)) != null;
   }
 
-  // --- what is to be done with a scan's columns ---
+  // --- the scan ---
 
-  /** The scan of whose batches the task makes the rows; null where they are made in another way. */
+  /** The columnar scan that the task reads, or null if its rows come from something else. */
   private SparkPlan scanOf(Task task) {
     SparkPlan plan = within(child);
     Seq projected = null;
@@ -165,16 +165,16 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     return plan instanceof InputAdapter ? ((InputAdapter) plan).child() : (SparkPlan) plan;
   }
 
-  /** As it travels to the executors. */
+  /** What an executor does with the batches of the scan. */
   static class Task implements FlatMapFunction, Serializable {
     final PackRows packing;
-    private final int[] ordinals; // of the scan's columns; of what is computed, its place, counted down from -1
+    private final int[] ordinals; // the scan's column, or -1, -2, … for the first, second, … computed one
     private Expression condition; // or null
     private Seq computed;
     private Seq keys;
     SQLMetric rowsRead;
     SQLMetric batchesRead;
-    SQLMetric rowsKept; // null where nothing is filtered
+    SQLMetric rowsKept; // null without a filter
 
     Task(PackRows packing) {
       this.packing = packing;
@@ -187,7 +187,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       return condition != null;
     }
 
-    /** Of what is projected, or of all columns where it is null. */
+    /** Whether the packed columns are columns of the scan or computable from them. `projected` is null for all columns. */
     boolean canMake(Seq projected, package$AttributeSeq columns, Seq all) {
       ArrayList computed = new ArrayList(), keys = new ArrayList();
       for (int k = 0; k < ordinals.length; k++) {
@@ -217,7 +217,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       return null;
     }
 
-    /** Null where it means something only in its place among operators. */
+    /** The expression on columns of the scan, or null if it may only be evaluated by Spark's own operators. */
     private static Expression bound(Expression made, package$AttributeSeq columns) {
       if (!made.deterministic() || asksQueries(made)) return null;
       return (Expression) BindReferences$.MODULE$.bindReference(made, columns, false);
@@ -283,7 +283,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       return true;
     }
 
-    /** Not in Spark's own form of rows: Python, to which they go, takes any. */
+    /** Not an UnsafeRow: the operator that passes rows to Python accepts any kind of row. */
     public Object next() {
       return packer.next();
     }
@@ -302,7 +302,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       }
     }
 
-    /** Some of its rows. */
+    /** Adds some rows of the batch. */
     private void add() {
       rows.count = 0;
       computed.clear();
@@ -311,7 +311,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
         if (condition != null && !condition.eval(row)) continue;
         if (compute != null) {
           UnsafeRow made = compute.apply(row);
-          if (!computed.hasRoomFor(made)) break; // it is made again
+          if (!computed.hasRoomFor(made)) break; // it is computed again next time
           computed.add(made);
         }
         rows.chosen[rows.count++] = next;
@@ -320,7 +320,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       packer.add(rows);
     }
 
-    /** What is in it will be something else when the next one comes. */
+    /** Lets go of the batch: the scan reuses its memory for the next one. */
     private void end() {
       task.batchesRead.add(1L);
       task.rowsRead.add((long) rows.batch.numRows());
@@ -331,7 +331,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
   }
 
   /** Some rows of a batch. */
-  static class Chosen extends Packer$Rows {
+  static class Chosen extends InputRows {
     ColumnarBatch batch;
     private final UnsafeProjection keys;
 

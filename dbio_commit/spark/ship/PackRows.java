@@ -27,11 +27,11 @@ import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
 
 /**
- * A generator, as `explode` is one: takes all rows of a task, and gives the values that a `Packer` makes of them. Where
- * Spark has the rows as columns, `PackColumns` runs in its place.
+ * A generator (like `explode`) that takes all rows of a task, and gives the values that a `Packer` makes of them. The
+ * operator `PackColumns` runs it, and reads the columns of a scan directly if it can.
  */
 public class PackRows extends Expression implements Generator, Serializable {
-  /** Of the form of the values, and of the constructor; `packed.py` has the same. */
+  /** Version of the form of values, and of the constructor. `jvm.py` has the same. */
   public static final String VERSION = "4";
 
   private final Seq<Expression> columns;
@@ -41,7 +41,7 @@ public class PackRows extends Expression implements Generator, Serializable {
   private final int nullBytes;
   private Seq patterns = new $colon$colon(TreePattern.GENERATOR(), Nil$.MODULE$);
 
-  // Of the task that runs here, which has a copy of its own.
+  // The state of a task. Each task has its own copy of this expression.
   private transient UnsafeProjection projection;
   private transient boolean projected;
   private transient StagedRows staged;
@@ -49,8 +49,8 @@ public class PackRows extends Expression implements Generator, Serializable {
   private transient Packer packer;
 
   /**
-   * `kinds` has a letter for each column, a `t` for texts that may come as codes; and `together` a `g` for those in which
-   * rows of a group are equal, if any. A value ends at about so many bytes, and a null stands for so many.
+   * `kinds` has a letter for each column, see `PackedSchema`; `together` has a `g` for those in which rows of a group are
+   * equal, if any. A value ends at about `valueBytes`, and a null stands for `nullBytes` of it.
    */
   public PackRows(Seq<Expression> columns, String kinds, String together, int valueBytes, int nullBytes) {
     this.columns = columns;
@@ -60,7 +60,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     this.nullBytes = nullBytes;
   }
 
-  // --- what Catalyst asks of an expression ---
+  // --- an expression of Catalyst ---
 
   public Seq children() {
     return columns;
@@ -99,7 +99,7 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   public ExprCode doGenCode(CodegenContext context, ExprCode code) {
-    throw new UnsupportedOperationException("pack_rows is a generator, and runs as it is");
+    throw new UnsupportedOperationException("pack_rows is a generator without generated code");
   }
 
   public String prettyName() {
@@ -162,14 +162,14 @@ public class PackRows extends Expression implements Generator, Serializable {
     staged.clear();
   }
 
-  /** As Spark's operators hand rows on, with our columns, unless its optimizer has put others in their place. */
+  /** The row as an UnsafeRow of exactly our columns. Spark's optimizer may have replaced a column by an expression. */
   private UnsafeRow inOnePiece(InternalRow row) {
     if (!projected && row instanceof UnsafeRow && row.numFields() == kinds.length()) return (UnsafeRow) row;
     if (projection == null) projection = UnsafeProjection$.MODULE$.create(columns);
     return projection.apply(row);
   }
 
-  // --- for who knows of rows that they are there as columns ---
+  // --- for `PackColumns` ---
 
   public DataType[] types() {
     DataType[] found = new DataType[columns.size()];
@@ -181,12 +181,12 @@ public class PackRows extends Expression implements Generator, Serializable {
     return together.charAt(k) == 'g';
   }
 
-  /** For the task that runs here. */
+  /** A new packer, for the task of this thread. */
   public Packer packer() {
     return new Packer(kinds, together, types(), valueBytes, nullBytes);
   }
 
-  /** Of rows that have the columns, in their order. */
+  /** From a row with the columns, in their order, to the columns by which rows are grouped. */
   private UnsafeProjection keys() {
     ArrayList found = new ArrayList();
     for (int k = 0; k < columns.size(); k++) {
@@ -196,8 +196,8 @@ public class PackRows extends Expression implements Generator, Serializable {
     return UnsafeProjection$.MODULE$.create(ArraySeq$.MODULE$.unsafeWrapArray(found.toArray()));
   }
 
-  /** All rows that are staged. */
-  static class Staged extends Packer$Rows {
+  /** The staged rows. */
+  static class Staged extends InputRows {
     private final StagedRows staged;
     private final UnsafeProjection keys;
 
@@ -213,7 +213,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     }
   }
 
-  /** What the packer has just now. */
+  /** The values and nulls that the packer has now. */
   static class Packed extends AbstractIterator {
     private final Packer packer;
 

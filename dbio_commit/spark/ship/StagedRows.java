@@ -12,23 +12,20 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/**
- * Some rows, each in one piece as Spark's operators hand it on, which can be read column by column. There are so few of
- * them that a processor's cache keeps them until each column was read.
- */
+/** Some rows, stored one after the other, that can be read column by column. Few enough to stay in the processor's cache. */
 public class StagedRows {
   public static final int MOST_ROWS = 1024;
   private static final int FULL_BYTES = 1024 * 1024; // a single row may have more
 
   private final ColumnVector[] columns;
   private final ColumnarBatch batch;
-  private final long[] anyNull; // a bit for each column that has some
+  private final long[] anyNull; // a bit for each column, set if it has nulls
   private byte[] rows = new byte[16 * 1024];
   private final int[] starts = new int[MOST_ROWS];
   private int count;
   private int used;
 
-  /** Of columns that have a place of fixed width in a row, as all have but nested ones. */
+  /** For columns that are not nested: all of these have a place of fixed width in a row. */
   public StagedRows(DataType[] types) {
     columns = new ColumnVector[types.length];
     for (int k = 0; k < types.length; k++) columns[k] = new Column(types[k], k, types.length);
@@ -36,7 +33,7 @@ public class StagedRows {
     anyNull = new long[(types.length + 63) / 64];
   }
 
-  /** Where it has not, some rows must go first. */
+  /** If not, `clear` first. */
   public boolean hasRoomFor(UnsafeRow row) {
     return count == 0 || (count < MOST_ROWS && used + (long) row.getSizeInBytes() <= FULL_BYTES);
   }
@@ -60,7 +57,7 @@ public class StagedRows {
     return count;
   }
 
-  /** The same object each time. */
+  /** Returns the same object each time. */
   public InternalRow row(int row) {
     return batch.getRow(row);
   }
@@ -79,11 +76,11 @@ public class StagedRows {
     if (rows.length > FULL_BYTES) rows = new byte[16 * 1024];
   }
 
-  /** One of their columns. */
+  /** A column of the rows. */
   class Column extends ColumnVector {
     private final int bit;
-    private final int word; // of the bits for nulls, with which a row begins
-    private final long place; // in a row, from where Java has an array's bytes
+    private final int word; // which of the words with the bits for nulls, at the begin of a row
+    private final long place; // in a row, plus the offset of the bytes in a Java array
 
     Column(DataType type, int k, int fields) {
       super(type);
@@ -150,7 +147,7 @@ public class StagedRows {
       return Decimal.apply(new java.math.BigDecimal(new java.math.BigInteger(getBinary(row)), scale), precision, scale);
     }
 
-    /** So much faster than one by one that it is worth its lines: of these rows, where they are not null. */
+    /** Copies the values of these rows that are not null. Much faster than a call for each value. */
     public void copyLongs(int[] chosen, int from, int end, byte[] to, long at) {
       byte[] own = rows;
       int[] begins = starts;
@@ -175,7 +172,7 @@ public class StagedRows {
       return rows;
     }
 
-    /** Of a text, in the bytes; a row tells where it is behind its own begin, and its length in the other half. */
+    /** The address of a text in `bytes`. A row has a text's offset in the upper half of a word, its length in the lower. */
     public long addressOf(int row) {
       return Platform.BYTE_ARRAY_OFFSET + starts[row] + (getLong(row) >>> 32);
     }

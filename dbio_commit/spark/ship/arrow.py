@@ -1,6 +1,6 @@
-"""What a task does to Arrow data in memory: plain types, partitions. Pure.
+"""What a task does with Arrow data in memory: plain types, decimals, groups of rows by partition. Pure.
 
-Where the data comes from, when it is written and to which files, is in `task`.
+Where the data comes from, and which files it is written to, is in `spark.write.task`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,30 +16,31 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import type_name
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol import partition_values
+from dbio_commit.protocol.types import is_partition
 
 Key = tuple[str | None, ...]
-"""The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
+"""The values of a row's partition columns as texts, unescaped. None is SQL null."""
 
 # --- types --------------------------------------------------------------------------------------------------------
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with each type as our files have it: no views, no metadata, and nothing in it that is never null.
+    """The schema with the types of data files: without views, without metadata, and with all fields nullable.
 
-    Spark says of fields that they are never null where their struct is not, which Arrow would hold against those of a
-    null one.
+    Spark marks a field as not nullable if it is never null in a struct that is not null itself. Arrow would refuse such
+    a field in a null struct.
     """
     return _plain_schema(tuple(schema))
 
 
 @lru_cache(maxsize=64)  # the same for all batches of a task
 def _plain_schema(fields: tuple[Any, ...]) -> pa.Schema:
-    """By its fields: a schema that has metadata has no hash before pyarrow 22."""
+    """Takes the fields, as a schema with metadata cannot be hashed before pyarrow 22."""
     return pa.schema(map(_plain_field, fields))
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in its `plain_schema`; copies nothing where the types are plain already."""
+    """The batch in its `plain_schema`. Copies nothing if the types are plain already."""
     schema = plain_schema(batch.schema)
     return batch if batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
 
@@ -67,11 +68,11 @@ def _plain_type(kind: Any) -> Any:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 FILLER = "filler"
-"""The column that is true in rows which are there to make a batch full, and hold no data; see `batches`."""
+"""The column that is true in filler rows, which hold no data; see `batches`."""
 
 
 def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that hold data; nothing is copied where all do."""
+    """The rows that hold data. Copies nothing if all do."""
     index = batch.schema.get_field_index(FILLER)
     if index < 0 or not pc.any(batch.column(index)).as_py():
         return batch
@@ -79,15 +80,15 @@ def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def with_decimals(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa.RecordBatch:
-    """The batch with the whole numbers at these positions as decimals of these types, which have the same digits."""
+    """The batch with the integers at these positions as decimals of these types, with the same digits."""
     columns = [scaled(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if kinds else batch
 
 
 def scaled(column: Any, kind: pa.DataType) -> Any:
-    """Whole numbers of 64 bits as decimals of this type, with the same digits: where the point is, only the type says.
+    """Integers of 64 bits as decimals of this type, with the same digits.
 
-    Arrow's cast takes five times as long, as it looks whether each of them fits.
+    Arrow's cast takes five times as long, as it checks whether each value fits.
     """
     nulls, numbers = column.buffers()
     low = np.frombuffer(numbers, np.int64, column.offset + len(column))
@@ -98,10 +99,10 @@ def scaled(column: Any, kind: pa.DataType) -> Any:
 
 
 def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch; where Arrow's Java left out the offsets of what has no values, those columns are made anew.
+    """The batch, with new arrays for nested columns that lack offsets.
 
-    Spark 4.0 does so for what is nested below a null. The format allows it, but pyarrow asks such an array for its size
-    by reading them, and the process dies.
+    In Spark 4.0, Arrow's Java library leaves out the offsets of empty arrays below a null. The format allows that, but
+    pyarrow reads the offsets to find the size of the array, and the process crashes.
     """
     if not any(map(types.is_nested, batch.schema.types)):
         return batch
@@ -114,7 +115,7 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def is_hollow(array: "pa.Array[Any]") -> bool:
-    """Whether offsets are missing somewhere in a nested array."""
+    """Whether a nested array, or one inside it, lacks offsets."""
     if isinstance(array, pa.StructArray):
         return any(is_hollow(array.field(number)) for number in range(array.type.num_fields))
     if isinstance(array, pa.MapArray):
@@ -132,7 +133,7 @@ def _lacks_offsets(array: "pa.Array[Any]") -> bool:
 def project(
     batch: pa.RecordBatch, columns: Sequence[tuple[int | None, str]], casts: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:
-    """The columns at these positions, under these names, or null; nothing is copied, but for what is cast."""
+    """The columns at these positions, under these names; null where the position is None. Only casts copy."""
     arrays = [_column(batch, position, casts.get(name)) for position, name in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[name for _, name in columns])
 
@@ -149,7 +150,7 @@ _COMPLETING = {b"dbio_commit": b"completing"}
 
 
 def completing(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, marked: no rows of its partitions come after it. What is made of it by a filter is marked, too."""
+    """The batch, marked as the last with rows of its partitions. A filter of the batch keeps the mark."""
     return batch.replace_schema_metadata(_COMPLETING)
 
 
@@ -158,9 +159,9 @@ def is_completing(batch: pa.RecordBatch) -> bool:
 
 
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
-    """The rows of each partition, in their order, without the partition columns.
+    """The rows of each partition, in their order and without the partition columns.
 
-    Raises InvalidInputError for a value that no directory can be named after.
+    Raises InvalidInputError for a value that cannot be in the name of a directory.
     """
     codes, keys = _codes(table, columns)
     data = table.drop_columns(list(columns))
@@ -179,23 +180,23 @@ def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Tab
 
 
 def keys(batch: pa.RecordBatch, columns: Sequence[str]) -> list[Key]:
-    """The partitions of the rows, each once. Raises InvalidInputError as `group` does."""
+    """The partitions of the rows, without duplicates. Raises InvalidInputError as `group` does."""
     return _codes(pa.Table.from_batches([batch]), columns)[1]
 
 
 def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
-    """A number for the partition of each row, in order of appearance, and the partition of each number.
+    """The partition of each row as a number, and the partitions by their numbers, in order of appearance.
 
-    None in place of the numbers where all rows are of one partition.
+    The numbers are None if all rows are in one partition.
     """
     codes: Any = None
     keys: list[Key] = [()]
     for name in columns:
         column: Any = table.column(name)
-        _formatter(name, column.type)  # refuses types that cannot be encoded either
+        _formatter(name, column.type)  # raises for a type that the lines below cannot encode
         if types.is_decimal(column.type) and column.type.bit_width == 64:  # which Arrow does not hash
             column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
-        if _is_constant(column):  # as where rows come by partitions
+        if _is_constant(column):  # frequent, as rows often arrive partition by partition
             [text] = format_values(name, column.slice(0, 1))
             keys = [(*key, text) for key in keys]
             continue
@@ -210,7 +211,7 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
 
 
 def _is_constant(column: Any) -> bool:
-    """Whether it has one value, or null, in all rows, of which there are some."""
+    """Whether all rows have the same value, or null. False without rows."""
     if column.null_count or not len(column):
         return bool(len(column)) and len(column) == column.null_count
     first = column[0]
@@ -223,12 +224,12 @@ def _ascending(codes: Any) -> bool:
 
 
 def format_values(column: str, values: Any) -> list[str | None]:
-    """The texts of a partition column's values, as Spark's cast to string makes them in a session in UTC.
+    """The values of a partition column as texts: those of Spark's cast to string in a session in UTC.
 
-    Raises InvalidInputError for a type or value that has no such text.
+    Raises InvalidInputError for a type or value without such a text.
     """
     formatter = _formatter(column, values.type)
-    if types.is_timestamp(values.type):  # from here on an instant is what a clock in UTC shows
+    if types.is_timestamp(values.type):  # instants become local times in UTC
         values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.timestamp("us"))
     try:
         return [None if value is None else formatter(value) for value in values.to_pylist()]
@@ -244,7 +245,7 @@ def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
         name = type_name(kind)
     except ValueError:
         name = ""
-    if partition_values.base_of(name) not in partition_values.WRITTEN:
+    if not is_partition(name):
         raise InvalidInputError(
             f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
             "string, boolean, integer, decimal, date or timestamp"

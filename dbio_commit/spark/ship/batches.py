@@ -1,11 +1,11 @@
-"""The Arrow batches in which Spark hands rows to Python: of a size that is fast and has a bound, and cheap to make.
+"""The Arrow batches in which Spark passes rows to Python: fast, and of bounded size.
 
-Spark can bound a batch by its bytes, but then measures the whole batch again for every row, which costs half as much as
-all the rest. So it is told to count rows only, and rows are made to count for what they weigh: behind a heavy row come
-as many rows of fillers as there would have been ordinary rows in its place. Tasks drop them.
+Spark can bound a batch by its bytes, but then measures the whole batch again for each row, which costs half as much as
+all the rest. So Spark only counts rows here, and large rows get smaller batches: after a large row come filler rows, as
+many as ordinary rows would have fit in its place. Tasks drop the fillers.
 
-On classic sessions, rows go in values of many rows each (`packed`). Spark's own conversion is for nested columns, and
-for Spark Connect. Decimals are what it converts slowest, so where Spark lets us, they go as whole numbers.
+In classic sessions, rows go in values of many rows each (`packed`). Nested columns and Spark Connect use Spark's own
+conversion. It is slowest for decimals, so these go as integers if Spark allows it.
 """
 
 import json
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
-from dbio_commit.spark.session.schema import arrow_type, quoted
+from dbio_commit.spark.session.schema import arrow_type, quoted, row_of
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 
@@ -38,31 +38,33 @@ BATCH_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 10_000
 _FEWEST_ROWS = 64
 _FIXED_BYTES = 16
-"""Of a value whose width does not depend on it, and of the place of any other; guessed high."""
+"""An upper bound for the bytes of a value of fixed width, and for what any other value takes beside its content."""
 
 # --- to Python and back --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """How rows are packed for batches, and what a task must do to have them as they were."""
+    """How rows were packed, so that a task can unpack them."""
 
     OPTION: ClassVar = "packing"
-    """Of the stream sink; set by `streaming.write_stream`, and by nobody else."""
+    """The option of the stream sink that has this as text. Only `dbio.write_stream` sets it."""
 
     schema: StructType | None = None
-    """The columns as they were; None where nothing was packed."""
+    """The columns before packing; None if nothing was packed."""
     in_values: bool = False
-    """Whether many rows are in one value."""
+    """Whether each value has many rows, see `packed`."""
     coded: bool = False
-    """Whether its columns may have other types of Arrow's than Spark gives them, which a file is written of faster."""
+    """Whether columns may have Arrow types that Spark does not use (dictionaries, decimals of 64 bits): files of these
+    are written faster."""
     unscaled: tuple[int, ...] = ()
-    """The positions of decimals that go as whole numbers."""
+    """The positions of decimals that go as integers."""
     settings: Mapping[str, str] | None = None
-    """Where the last column tells the fates of rows: by which settings of the table they were checked."""
+    """The settings of the table by which rows were checked; None if they were not. If they were, the last column says
+    what becomes of each row."""
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that were packed; columns are told by their positions."""
+        """The rows as they were before packing, with columns by their positions."""
         if self.in_values:
             assert self.schema is not None
             return unpack_rows(batches, self.schema, coded=self.coded)
@@ -70,29 +72,29 @@ class Packing:
         return (with_decimals(without_fillers(batch), kinds) for batch in batches)
 
     def to_option(self) -> str:
-        """For `parse`, in another process."""
+        """A text that `parse` reads in another process."""
         schema = self.schema and self.schema.jsonValue()
-        told = {"schema": schema, "in_values": self.in_values, "unscaled": self.unscaled, "settings": self.settings}
-        return json.dumps(told)
+        fields = {"schema": schema, "in_values": self.in_values, "unscaled": self.unscaled, "settings": self.settings}
+        return json.dumps(fields)
 
     @classmethod
     def parse(cls, text: str) -> "Packing":
-        told = json.loads(text)
+        fields = json.loads(text)
         return cls(
-            schema=StructType.fromJson(told["schema"]),
-            in_values=told["in_values"],
-            unscaled=tuple(told["unscaled"]),
-            settings=told["settings"],
+            schema=StructType.fromJson(fields["schema"]),
+            in_values=fields["in_values"],
+            unscaled=tuple(fields["unscaled"]),
+            settings=fields["settings"],
         )
 
 
 def pack(
     df: DataFrame, settings: Mapping[str, str] | None = None, *, together: Collection[int] = (), coded: bool = False
 ) -> tuple[DataFrame, Packing]:
-    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`.
+    """The rows, packed so that `arrow_batches` passes them on fast and in bounded memory. `settings`: see `Packing`.
 
-    Those of a task may come in another order: `together` where they are equal in the columns at these positions. Texts
-    that repeat may come as dictionaries where they may be `coded`.
+    With `together`, the positions of columns, rows of a task that are equal in these columns arrive together. With
+    `coded`, texts that repeat may come as dictionaries.
     """
     values = pack_rows(df, null_bytes=_row_bytes(df.schema), together=together, coded=coded)
     if values is not None:
@@ -101,14 +103,14 @@ def pack(
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
 
 
-# --- rows count for what they weigh -------------------------------------------------------------------------------
+# --- smaller batches of large rows --------------------------------------------------------------------------------
 
 
 def weighted(df: DataFrame) -> DataFrame:
-    """The rows, with columns named by their numbers, ready for batches of bounded size.
+    """The rows, with columns named by their numbers, and with filler rows if a column has no bounded width.
 
-    Their order and number are such that a batch of `batch_rows` holds no more than BATCH_BYTES and one row. Where a
-    column has no bounded width, a column FILLER is added, and rows in which it is true are none of the data.
+    A batch of `batch_rows` rows then has at most BATCH_BYTES, plus one row. Rows in which the added column FILLER is
+    true hold no data.
     """
     numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
     weights = {name: _weight(df.schema.fields[int(name)].dataType, f"`{name}`") for name in numbered.columns}
@@ -123,10 +125,10 @@ def weighted(df: DataFrame) -> DataFrame:
 
 
 def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
-    """The rows with decimals of up to 18 digits as whole numbers, and the positions of these.
+    """The rows with decimals of up to 18 digits as integers, and the positions of these columns.
 
-    `UnscaledValue` is an expression of Spark's own, for its sums of decimals, and has no name in SQL. Over Connect,
-    which knows names only, decimals stay what they are.
+    `UnscaledValue` is an internal expression of Spark, without a name in SQL. Spark Connect knows expressions only by
+    name, so decimals stay as they are there.
     """
     kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
     fitting = [i for i, kind in kinds.items() if kind.precision <= LONG_DIGITS]
@@ -145,10 +147,8 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
 
 
 def _weight(kind: DataType, value: str) -> str | None:
-    """SQL for the bytes of a value, or None where their number has a bound anyway."""
+    """SQL for the bytes of a value; None if the type bounds them."""
     match kind:
-        case StringType() | BinaryType() | CharType() | VarcharType():
-            return f"coalesce(bigint(octet_length({value})), 0)"
         case StructType():
             return _sum(_weight(field.dataType, _field(value, field.name)) for field in kind.fields)
         case ArrayType():
@@ -156,18 +156,19 @@ def _weight(kind: DataType, value: str) -> str | None:
         case MapType():
             keys = _weight_of_all(kind.keyType, f"map_keys({value})")
             return f"{keys} + {_weight_of_all(kind.valueType, f'map_values({value})')}"
-    return None
+    row = row_of(kind)
+    return f"coalesce(bigint(octet_length({value})), 0)" if row and not row.has_fixed_width else None
 
 
 def _field(value: str, name: str) -> str:
-    """SQL for a field of a struct, or of each in an array, whatever its name is: also one that Spark takes for a
-    variable, as it takes any text of SQL that holds a dollar and a brace."""
+    """SQL for a field of a struct, or of each struct in an array. Escapes "${" in the name, which Spark would replace
+    as a variable anywhere in SQL."""
     escaped = "".join(f"\\u{ord(it):04x}" if it in "${'\\" else it for it in name)
     return f"{value}['{escaped}']" if "${" in name else f"{value}.{quoted(name)}"
 
 
 def _weight_of_all(kind: DataType, values: str) -> str:
-    """SQL for the bytes of all values of an array: by what Spark does at once for all of them, where there is such."""
+    """SQL for the bytes of all values of an array, by functions on the whole array if Spark has them, which is fast."""
     places = f"coalesce(greatest(bigint(size({values})), 0), 0) * {_FIXED_BYTES}"
     match kind:
         case StringType() | CharType() | VarcharType():
@@ -189,12 +190,12 @@ def _sum(weights: Iterator[str | None]) -> str | None:
 
 
 def batch_rows(schema: StructType) -> int:
-    """So many rows that a batch stays below BATCH_BYTES, as far as the columns' types tell."""
+    """How many rows of fixed width a batch of BATCH_BYTES has."""
     return max(_FEWEST_ROWS, min(_MOST_ROWS, BATCH_BYTES // _fixed_bytes(schema)))
 
 
 def _row_bytes(schema: StructType) -> int:
-    """What a row may have in a batch that is full by its rows and by its bytes."""
+    """The bytes of an ordinary row: a full batch has BATCH_BYTES."""
     return BATCH_BYTES // batch_rows(schema)
 
 
@@ -208,14 +209,14 @@ def _fixed_bytes(kind: DataType) -> int:
 
 # --- the session's settings ---------------------------------------------------------------------------------------
 
-_UNBOUNDED_BYTES = "2147483647"  # any other value makes the JVM measure the batch again for every row
+_UNBOUNDED_BYTES = "2147483647"  # with any other value, the JVM measures the batch again for each row
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @contextmanager
 def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which `pack` sees to."""
+    """Within, the session bounds Arrow batches by their rows only, which is fast; `pack` has that bound their bytes."""
     rows, configured = batch_rows(schema), int(own(spark, _RECORDS) or 0)
     rows = min(rows, configured) if configured > 0 else rows
     with holding(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: rows}):

@@ -1,22 +1,24 @@
-"""Many rows in one value, column by column as Arrow has them: how rows get to Python fastest.
+"""Packs many rows into one binary value, column by column in Arrow's layout: the fastest way of rows to Python.
 
-Spark's own conversion to Arrow goes value by value, and costs as much as all that Python does with the rows. Classes of
-ours in the JVM make values of about a megabyte of them, which Spark hands over like any other: `PackRows` is what a
-query asks for, `Packer` what a task does; `PackColumns` has it do so to a scan's columns, where there are such, so that
-nothing makes rows of them. The numbers of a value have the lowest byte first, and each part begins at a multiple of 8:
+Spark's own conversion to Arrow works value by value, and takes as long as all that Python does with the rows. Instead,
+Java classes pack rows into values of about a megabyte, which Spark passes on like any other value. `PackRows` is the
+expression in the query. It runs a `Packer` in each task. `PackColumns` is the operator that packs the columns of a scan
+directly, so that Spark makes no rows of them.
 
-    int32 rows, int32 whether they complete their groups
-    of each column: int32 nulls, int32 end of its parts
-    of each column: where there are nulls, a bit for each row, set where there is a value; then
-        the values; or of texts:
-            int32 codes, or -1; then, in the place of the rows' texts, those that the codes stand for, if there are any
-            the ends of the texts, from 0 on, and their bytes
-            of each row a code, in one byte
+A value has these parts. Numbers are little-endian, and each part begins at a multiple of 8 bytes:
 
-Texts that repeat come as codes where that is asked for: so they need not be hashed again for the file's dictionary.
+    int32 number of rows, int32 1 if the rows complete their groups, else 0
+    for each column: int32 number of nulls, int32 position of the end of its parts
+    for each column: if it has nulls, a bit for each row, set if the row has a value; then
+        for a column of another type than text: the values
+        for a column of texts: int32 number of codes, or -1 if it has none; then
+            without codes: the ends of the rows' texts, with a first 0, and the bytes of the texts
+            with codes: the ends and bytes of the texts that the codes stand for, and for each row its code in one byte
 
-Where rows are to be put together by some columns, they are held back, as Spark's own sort would, in the memory
-that Spark gives to tasks. Most groups then come whole, one after the other, and Python need not put their rows aside.
+Texts that repeat come as codes if the caller allows it. Python then need not hash them again for the file's dictionary.
+
+If rows are grouped by some columns, they are held back in the memory that Spark gives to tasks, as in Spark's own sort.
+Most groups then arrive whole, one after the other, and Python need not hold back rows.
 """
 
 import struct
@@ -30,20 +32,20 @@ from pyspark.sql import types as t
 
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import PACK_ROWS, is_ready
-from dbio_commit.spark.session.schema import arrow_type
+from dbio_commit.spark.session.schema import arrow_type, row_of
 from dbio_commit.spark.ship.arrow import completing, scaled
 
 VALUE_BYTES = 1024 * 1020
-"""Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
-several times, and large enough that Python has little to do for each. A little less than a megabyte, since Java's
-collector gives a large array whole regions of the heap, of a megabyte or so, and its head needs room, too."""
+"""The size of a value, unless a single row is larger. Small enough for the processor's cache, as Spark copies a value
+several times, and large enough that the work of Python for each value does not matter. A little less than 1 MiB, as
+Java's collector gives a large array whole regions of the heap, of 1 MiB or so, and the array's header needs room."""
 LONG_DIGITS = 18
-"""Of the decimals that are whole numbers of 64 bits to Spark."""
+"""The most digits of decimals that Spark has as integers of 64 bits."""
 
 SHORT_DECIMALS = int(pa.__version__.partition(".")[0]) >= 22
-"""Whether this pyarrow writes decimals of 64 bits to Parquet; where it does not, they are made of 128 for it."""
+"""Whether this pyarrow writes decimals of 64 bits to Parquet. If not, they are widened to 128 bits."""
 
-_SLOWER = "rows go to Python by Spark's own conversion, which takes longer"
+_SLOWER = "rows go to Python by Spark's own conversion, which is slower"
 
 # --- in the JVM ---------------------------------------------------------------------------------------------------
 
@@ -51,11 +53,11 @@ _SLOWER = "rows go to Python by Spark's own conversion, which takes longer"
 def pack_rows(
     df: DataFrame, *, null_bytes: int, together: Collection[int] = (), coded: bool = False
 ) -> DataFrame | None:
-    """The rows in values, the only column; None where columns have no such form, or Spark does not take the class.
+    """The rows, packed into values of a single column. None if a column has a nested type, or Spark accepts no class.
 
-    Behind each value come nulls, each of which stands for so many bytes of it. Rows that are equal in the columns at
-    the positions `together` come together, in their order, as far as there is memory for it. Other columns whose texts
-    repeat come as dictionaries where they may be `coded`.
+    After each value come nulls, one for each `null_bytes` of it. Rows that are equal in the columns at the positions
+    `together` arrive together and in their order, as far as memory allows. With `coded`, other columns of texts that
+    repeat may come as dictionaries.
     """
     kinds = [_kind(field.dataType) for field in df.schema.fields]
     if coded:
@@ -66,30 +68,18 @@ def pack_rows(
 
     jvm: Any = df.sparkSession._jvm
     java_class(jvm, "dbio_commit.PackColumns").planIn(df.sparkSession._jsparkSession.experimental())
-    columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
+    columns = df._jdf.queryExecution().analyzed().output()  # by reference: names may be ambiguous
     groups = "".join("g" if position in together else "-" for position in range(len(kinds)))
     packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), groups, VALUE_BYTES, null_bytes)
     return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
 
 
 def _kind(of: t.DataType) -> str | None:
-    """How Java tells them apart."""
-    match of:
-        case t.BooleanType():
-            return "z"
-        case t.ByteType():
-            return "b"
-        case t.ShortType():
-            return "s"
-        case t.IntegerType() | t.DateType() | t.FloatType():
-            return "i"
-        case t.LongType() | t.DoubleType() | t.TimestampType() | t.TimestampNTZType():
-            return "l"
-        case t.DecimalType():
-            return "l" if of.precision <= LONG_DIGITS else "d"
-        case t.StringType() | t.CharType() | t.VarcharType() | t.BinaryType():
-            return "v"
-    return None
+    """The letter for columns of this type in Java; None if they cannot be packed."""
+    row = row_of(of)
+    if isinstance(of, t.DecimalType) and of.precision <= LONG_DIGITS:
+        return "l"
+    return (row.packed or None) if row else None
 
 
 # --- in Python ----------------------------------------------------------------------------------------------------
@@ -98,11 +88,10 @@ def _kind(of: t.DataType) -> str | None:
 def unpack_rows(
     batches: Iterator[pa.RecordBatch], schema: t.StructType, *, coded: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, with columns that are named by their numbers, and the same types in all batches.
+    """The rows of a task. Columns are named by their numbers, and have the same types in all batches.
 
-    Where they may be `coded`, texts that repeat may be dictionaries, and decimals of up to 18 digits have 64 bits.
-    Nothing is copied but codes and, where they may not, such decimals. Batches that complete their groups are
-    `arrow.completing`.
+    With `coded`, texts that repeat may be dictionaries, and decimals of up to 18 digits have 64 bits. Only codes are
+    copied, and without `coded` these decimals. Batches that complete their groups are marked by `arrow.completing`.
     """
     columns = [(_kind(field.dataType), arrow_type(field.dataType)) for field in schema.fields]
     if coded and SHORT_DECIMALS:
@@ -110,7 +99,7 @@ def unpack_rows(
     texts = {at: _Texts(arrow) for at, (kind, arrow) in enumerate(columns) if kind == "v"}
     for batch in batches:
         values: Any = batch.column(0)
-        for place in pc.indices_nonzero(values.is_valid()).to_pylist():  # all else is there for its number
+        for place in pc.indices_nonzero(values.is_valid()).to_pylist():  # nulls only fill the batch
             yield _unpack(values[place].as_buffer(), columns, texts)
 
 
@@ -132,12 +121,12 @@ def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]], texts: Ma
 
 
 class _Texts:
-    """A column of texts in the values of a task: all dictionaries, or none, as it is in the first of them."""
+    """A column of texts of a task. Its arrays are dictionaries in all batches or in none, as in the first one."""
 
     def __init__(self, arrow: pa.DataType) -> None:
         self._plain = arrow
         self._arrow: pa.DataType | None = None
-        self._told: Any = None
+        self._encoded: Any = None
         self._dictionary: Any = None
 
     def array(self, part: Any, rows: int, valid: Any, nulls: int) -> Any:
@@ -146,7 +135,7 @@ class _Texts:
         self._arrow = self._arrow or array.type
         if array.type.equals(self._arrow):
             return array
-        # There were too many at last; rows of a group that came before may leave after others.
+        # The texts became too many for codes. Rows that were held back may still have codes after rows without.
         return array.dictionary_encode() if known < 0 else array.dictionary_decode()
 
     def _plainly(self, part: Any, rows: int, valid: Any, nulls: int) -> Any:
@@ -158,10 +147,10 @@ class _Texts:
         texts = 8 + _padded(4 * (known + 1))
         (size,) = struct.unpack_from("<i", part, 8 + 4 * known)
         codes = texts + _padded(size)
-        told = part.slice(0, codes)
-        if self._told is None or not told.equals(self._told):
-            own = pa.py_buffer(told.to_pybytes())  # a part of the value would keep all of it in memory
-            self._told = own
+        encoded = part.slice(0, codes)
+        if self._encoded is None or not encoded.equals(self._encoded):
+            own = pa.py_buffer(encoded.to_pybytes())  # a slice would keep the whole value in memory
+            self._encoded = own
             self._dictionary = pa.Array.from_buffers(self._plain, known, [None, own.slice(8), own.slice(texts)], 0)
         indices = pa.Array.from_buffers(pa.uint8(), rows, [valid, part.slice(codes)], nulls).cast(pa.int32())
         return pa.DictionaryArray.from_arrays(indices, self._dictionary)

@@ -1,4 +1,4 @@
-"""What a condition in Spark's SQL asks, and whether a write may go by it."""
+"""Conditions in Spark's SQL: whether a write may depend on one, and what a merge condition says of each side."""
 
 import re
 from collections import Counter
@@ -18,19 +18,19 @@ from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.sight import read_as
 
 TARGET, SOURCE = "target", "source"
-"""What a merge calls the rows of the table, and those that come."""
+"""The names of the table and of the source in the expressions of a merge."""
 
 NOTHING = "1 = 0"
 """A condition that holds for no row."""
 
 
 def holds(where: str | Column) -> Column:
-    """True, or false: a condition that is null does not hold."""
+    """The condition as true or false: null counts as false."""
     return f.coalesce(f.expr(where) if isinstance(where, str) else where, f.lit(False))
 
 
 def parse(where: str) -> Any:
-    """The condition as a tree; None where Spark knows more of its SQL than sqlglot does."""
+    """The condition as a tree of sqlglot; None if sqlglot cannot read it, although Spark may."""
     try:
         return sql.parse(where)
     except ValueError:
@@ -38,9 +38,9 @@ def parse(where: str) -> Any:
 
 
 def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
-    """Whether a condition goes by these rows alone, of which there are none.
+    """Checks that a condition depends on the columns of `rows` alone; `rows` is an empty DataFrame.
 
-    Raises InvalidInputError for what holds for other rows each time, and Spark's errors for what is wrong.
+    Raises InvalidInputError for a condition that is not deterministic, and Spark's errors for an invalid one.
     """
     if not isinstance(where, str) or not where.strip():
         raise InvalidInputError(f'{name}={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
@@ -49,24 +49,25 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
     refuse_queries(filtered, [where], name=name)
     if not is_deterministic(rows, read_as(rows, ["*"], [where])[0]):
         raise InvalidInputError(
-            f"{name}={where!r:.200} does not go by the rows alone: it holds for others each time; nothing was written"
+            f"{name}={where!r:.200} is not deterministic: it can hold for other rows each time; nothing was written: "
+            "give a condition that depends on the rows alone"
         )
 
 
 def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None:
-    """Raises InvalidInputError for what asks more than the rows at hand; `asked` is what Spark makes of all texts."""
+    """Raises InvalidInputError for a text that reads other tables. `asked` is a DataFrame that uses all texts."""
     ask = [text for text in texts if asks_tables(text, guess=is_connect(asked.sparkSession))]
     if not ask and not is_connect(asked.sparkSession) and any(map(_QUERY.search, classes_of(asked))):
         ask = [*texts]
     if ask:
         raise InvalidInputError(
-            f"{name}={ask[0]!r:.200} asks other tables, which may change while rows are written; look there first, and "
+            f"{name}={ask[0]!r:.200} reads other tables, which may change while rows are written; read them first, and "
             "give the values"
         )
 
 
 def asks_tables(text: str, *, guess: bool) -> bool:
-    """Whether there is a query in it, as sqlglot reads it; where that cannot, by a `guess` that is too careful."""
+    """Whether the text contains a query. If sqlglot cannot read it: with `guess`, whether it has a word of queries."""
     tree = parse(text)
     if tree is None:
         return guess and any(has_word(text, word) for word in _WORDS_OF_QUERIES)
@@ -74,26 +75,26 @@ def asks_tables(text: str, *, guess: bool) -> bool:
 
 
 _QUERY = re.compile(r"\.(\w*Subquery\w*|ListQuery|Exists|\w*OuterReference)$")
-"""The classes of Spark's expressions that ask other tables."""
+"""The classes of Spark's expressions that read other tables."""
 _QUERIES = (exp.Query, exp.Table, exp.Values)
 _WORDS_OF_QUERIES = ("select", "values", "table")
-"""One of which each query has."""
+"""Each query has one of these words."""
 
 
 def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
-    """Whether Spark takes expressions of `protocol/expressions` for what that module takes them for.
+    """Checks that Spark gives these expressions the meaning that `protocol/expressions` gives them.
 
-    Raises InvalidInputError for functions of users, such as one that the session has in the place of Spark's own, and
-    Spark's errors for what is wrong. Over Connect, a client sees no plan, and nothing is looked at.
+    Raises InvalidInputError for a function of a user, such as one that replaces a function of Spark in the session, and
+    Spark's errors for an invalid expression. Over Connect, a client sees no plan, so nothing is checked.
     """
     if is_connect(rows.sparkSession):
         return
     for name in classes_of(rows.select(*map(f.expr, expressions))):
         if not SPARKS_OWN.fullmatch(name):
             raise InvalidInputError(
-                f"Spark makes {name.rpartition('.')[2]} of it, and no built-in function of one row and its columns: a "
-                "setting of a table runs nobody's code, and reads no variable of the session. Drop the function, or "
-                "the variable, that the session has under such a name"
+                f"Spark takes it for {name.rpartition('.')[2]}, which is no built-in function of the columns of one "
+                "row: a setting of a table runs no user code, and reads no variable of the session. Drop the function "
+                "or the variable of that name from the session"
             )
 
 
@@ -101,18 +102,18 @@ SPARKS_OWN = re.compile(
     r"org\.apache\.spark\.sql\.catalyst\.expressions\.(?!\w*(?:Subquery|ListQuery|OuterReference|Reflect|UD[AT]?F"
     r"|UserDefined|SQLFunction|SQLScalar|ApplyFunction|VariableReference))(?!Exists$)[A-Z]\w*"
 )
-"""The classes of Spark's expressions that neither leave the row nor call code."""
+"""The classes of Spark's expressions that use one row only, and call no user code."""
 
 _MOST_NODES = 10_000
 
 
 def classes_of(rows: DataFrame) -> Iterator[str]:
-    """Of the expressions that the rows are selected by, as Spark has analysed them; on classic sessions.
+    """The classes of the expressions in the analysed plan of `rows`, a projection or filter; on classic sessions.
 
-    Those of all looks at a row that this takes: functions in SQL have their arguments computed before.
+    They include those of the projections below it: for a function in SQL, Spark computes the arguments there.
 
-    One by one: Spark's own ways to write a plan write some parts twice, and what is in them four times. Raises
-    InvalidInputError for very many.
+    This walks the tree itself: a plan that Spark prints repeats some parts, and nested parts four times. Raises
+    InvalidInputError for more than _MOST_NODES expressions.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
     waiting = [plan.expressions()]
@@ -127,18 +128,18 @@ def classes_of(rows: DataFrame) -> Iterator[str]:
             node = nodes.apply(i)
             yield str(node.getClass().getName())
             waiting.append(node.children())
-    raise InvalidInputError(f"Spark makes more than {_MOST_NODES:,} parts of it: make it simpler")
+    raise InvalidInputError(f"it has more than {_MOST_NODES:,} parts for Spark: make it simpler")
 
 
 def is_deterministic(rows: DataFrame, condition: Column) -> bool:
-    """Whether Spark would take the condition for one of a join."""
+    """Whether the condition is deterministic: Spark accepts only such conditions for a join."""
     try:
         rows.join(rows.sparkSession.createDataFrame([], "_dbio_other string"), condition).schema  # noqa: B018
     except AnalysisException as error:
         if error.getCondition() == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `sight`
             raise InvalidInputError(
                 "over Spark Connect, * stands for no columns in a condition, nor in a value that is cast to its "
-                "column: name the columns that are meant; nothing was written"
+                "column: name the columns instead; nothing was written"
             ) from None
         if "NON_DETERMINISTIC" not in str(error.getCondition()):
             raise
@@ -147,14 +148,15 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
 
 
 def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -> bool:
-    """Whether it asks for none but these columns of a table, as far as that is clear.
+    """Whether the condition certainly uses only these columns of a table; `others` are the table's other columns.
 
-    By the text, too: Spark takes `current_date` for a column where there is one, and sqlglot for a function.
+    No name of `others` may be in the text: `current_date` is a column for Spark if there is one of that name, and a
+    function for sqlglot.
     """
     tree = parse(where)
     if tree is None or tree.find(exp.Lambda) or any(has_word(where, name) for name in ("identifier", *others)):
         return False
-    if "*" in where:  # which may stand for all columns
+    if "*" in where:  # it may stand for all columns
         return False
     known = {name.lower() for name in columns}
     return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))
@@ -165,22 +167,22 @@ def has_word(text: str, name: str) -> bool:
 
 
 def target_part(on: str, columns: Collection[str], source: Collection[str]) -> str | None:
-    """What a merge's condition asks of the table's rows alone, in the table's own terms; None where that is nothing.
+    """The part of a merge's condition that uses the table's columns only, as a condition on the table; None: no part.
 
-    Only of parts that are written again as they were: not every text is the same to Spark and to sqlglot.
+    It has only expressions that sqlglot writes as Spark reads them: some texts mean different things to the two.
     """
     sides = _Sides(columns, source)
     parts = []
     for part in _conjuncts(on):
         asked = [*part.find_all(exp.Column)]
         if asked and all(isinstance(it, _PLAIN) for it in part.walk()) and all(sides.of(it) == TARGET for it in asked):
-            with suppress(RecursionError):  # then it stays a part of the merge's condition alone
+            with suppress(RecursionError):  # then files are not chosen by this part
                 parts.append(_bare(part))
     return all_of(parts)
 
 
 def equal_columns(on: str, columns: Collection[str], source: Collection[str]) -> list[tuple[str, str]]:
-    """The columns of the table that a merge's condition wants to be equal to a column of the source, and to which."""
+    """The pairs of a column of the table and a column of the source that a merge's condition requires to be equal."""
     sides = _Sides(columns, source)
     pairs = []
     for part in _conjuncts(on):
@@ -202,7 +204,7 @@ def all_of(conditions: Iterable[str]) -> str | None:
 
 
 def any_of(conditions: Sequence[str | None]) -> str | None:
-    """None where one of them, which is None, holds always; and where there are none."""
+    """The conditions, combined by OR. A condition of None always holds: then the result is None. None also for none."""
     given = [it for it in conditions if it is not None]
     return " OR ".join(f"({it})" for it in given) if given and len(given) == len(conditions) else None
 
@@ -215,16 +217,16 @@ def _conjuncts(on: str) -> list[Any]:
 
 
 class _Sides:
-    """Whose columns are meant in a merge."""
+    """Decides whether a column in a merge's condition is the table's or the source's."""
 
     def __init__(self, columns: Collection[str], source: Collection[str]) -> None:
         self.known, self.others = ({name.lower(): name for name in names} for names in (columns, source))
         counts = Counter(name.lower() for name in (*columns, *source))
         self._unsure = {it for it, count in counts.items() if count > (it in self.known) + (it in self.others)}
-        """Of columns that differ by case alone."""
+        """Names, in lower case, of columns of one side that differ in case only."""
 
     def of(self, column: Any) -> str | None:
-        """None where it is not sure."""
+        """TARGET or SOURCE; None if it is not certain."""
         name, table = column.name.lower(), column.table.lower()
         if len(column.parts) > 2 or name in self._unsure:
             return None

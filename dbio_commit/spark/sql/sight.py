@@ -1,7 +1,7 @@
-"""Texts in Spark's SQL, as columns of rows that have more columns than those who wrote the texts see.
+"""Resolves a text in Spark's SQL against the columns that its author sees, for rows that have more columns than these.
 
-A text means what it means beside the columns that are seen, `*` included. What rows have besides (where they are, what
-becomes of them, the other side of a merge) it neither names nor counts, whatever it is called.
+A name, and `*`, in the text means only the columns that the author sees. The other columns of the rows (FILE and PLACE,
+FATE, the other side of a merge) are invisible to the text, whatever their names are.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from dbio_commit.spark.session.conf import is_connect, java_class
 
 
 def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str]) -> list[Column]:
-    """The texts as columns of the rows, as they mean beside the columns `seen`, which are given as `select` takes them.
+    """The texts as columns of `rows`, resolved against the columns `seen` (as `DataFrame.select` takes them).
 
-    On classic sessions, Spark resolves them there once, and what it finds are those columns of `rows` themselves. Over
-    Connect, a text goes by its names: raises InvalidInputError where these mean something else among all columns.
+    On classic sessions, Spark resolves the texts once, to columns of `rows`. Over Connect, the server resolves names
+    again, among all columns: raises InvalidInputError if a name then means something else.
     """
     if not texts:
         return []
@@ -29,23 +29,22 @@ def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str])
     found = _resolved(shown, texts)
     if found is not None:
         return found
-    # One by one, so that none goes by its names because of others, nor by what these are called.
+    # One by one, so that a text which must be resolved by names does not affect the others.
     return [column for text in texts for column in _resolved(shown, [text]) or _by_names(rows, shown, [text])]
 
 
 def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """The texts as they are, where all columns in them are the same beside those that are shown, and among all."""
+    """The texts, to be resolved by names: each must mean the same in `rows` as among the columns of `shown`."""
     columns = [f.expr(text) for text in texts]
-    # Of a value that its text gives a name, Spark tells no more than that; and of a field, its last name.
+    # In a struct, since Spark shows of a value with an alias only the alias, and of a field only its last name.
     unnamed = [f.struct(column) for column in columns]
     fields = shown.select(*unnamed).schema.fields
     for text, own, among_all in zip(texts, fields, rows.select(*unnamed).columns, strict=True):
         if own.name != among_all:
             meant, found = (it.removeprefix("struct(").removesuffix(")") for it in (own.name, among_all))
             raise InvalidInputError(
-                f"{text!r:.200} would stand for {found:.200} here, and not for {meant:.200}: name the columns that are "
-                "meant, each by its side, in the place of *, and fields of structs by side, too (source.a.b); nothing "
-                "was written"
+                f"{text!r:.200} would mean {found:.200} here, and not {meant:.200}: name the columns, each with its "
+                "side, instead of *, and write fields of structs with their side, too (source.a.b); nothing was written"
             )
         _refuse_many([text], len(own.dataType.fields) if isinstance(own.dataType, t.StructType) else 0)
     return columns
@@ -57,7 +56,7 @@ def _refuse_many(texts: Sequence[str], values: int) -> None:
 
 
 def _resolved(shown: DataFrame, texts: Sequence[str]) -> list[Column] | None:
-    """What Spark makes of the texts; None where it needs more than one look at a row for them."""
+    """The texts as Spark resolves them; None if they cannot be written as one projection of `shown`."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     jvm: Any = shown.sparkSession._jvm
@@ -69,9 +68,9 @@ def _resolved(shown: DataFrame, texts: Sequence[str]) -> list[Column] | None:
     if not looks or not plan.equals(base):
         return None
     found, *inner = looks
-    if inner and len(texts) > 1:  # one of them may go by another
+    if inner and len(texts) > 1:  # one text may use the result of another
         return None
-    for look in inner:  # the arguments of functions in SQL
+    for look in inner:  # projections that compute arguments of functions in SQL
         if not all(look.apply(i).deterministic() for i in range(look.size())):
             return None
         collapse = java_class(jvm, "org.apache.spark.sql.catalyst.optimizer.CollapseProject$")

@@ -1,4 +1,4 @@
-"""Values in Spark's SQL, as columns have them."""
+"""Values in Spark's SQL: checks them against the types of the columns that get them, and converts them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from dbio_commit.spark.sql.conditions import is_deterministic, refuse_queries
 from dbio_commit.spark.sql.sight import read_as
 
 Fitted = tuple[Column, Column | None]
-"""A value as its column has it, and whether it does not fit, where that can be."""
+"""A value with the type of its column; and the condition that it does not fit, or None if it always fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Assigned:
     _fit: Callable[[Column], Fitted]
 
     def fitted(self, given: Column | None = None) -> Fitted:
-        """`given` is what the value is among some rows, where that is not told by its text alone."""
+        """The value for its column. `given` is the value as a column of some rows; None: `value` itself."""
         return self._fit(_column(self.value) if given is None else given)
 
 
 def refuse_no_texts(values: Mapping[str, object]) -> None:
-    """Raises InvalidInputError for what a caller gives a column, and is no expression."""
+    """Raises InvalidInputError for a value that is no text."""
     for column, value in values.items():
         if not isinstance(value, str) or not value.strip():
             raise InvalidInputError(
@@ -43,24 +43,24 @@ def refuse_no_texts(values: Mapping[str, object]) -> None:
 
 
 Value = str | Column
-"""What a caller gives in Spark's SQL; or a column of the rows, whose name must not become a text of SQL."""
+"""An expression in Spark's SQL, from the caller; or a column of the rows, which is not turned into SQL."""
 
 
 def assign(
     rows: DataFrame, values: Sequence[tuple[Value, t.StructField]], *, exact: Collection[str] = ()
 ) -> dict[str, Assigned]:
-    """By column, the values that these are given.
+    """Checks the values that columns are given. The result is by column.
 
-    `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
-    row, and so is, in the columns that are `exact`, whether a cast makes another value of it. Raises InvalidInputError,
-    SchemaMismatchError, and Spark's errors for what is wrong in a value.
+    The values may use the columns of `rows`, which is an empty DataFrame. Types must fit as for Spark's INSERT. Whether
+    a number is too large is checked row by row; for the columns `exact`, also whether the cast changes a value. Raises
+    InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
     """
     if not values:
         return {}
     try:
-        kinds = _kinds(rows, [value for value, _ in values])  # of all at once, since each look takes some milliseconds
+        kinds = _kinds(rows, [value for value, _ in values])  # all at once, since each analysis takes milliseconds
     except AnalysisException:
-        kinds = [_kind(rows, value, field) for value, field in values]  # which says whose fault it is
+        kinds = [_kind(rows, value, field) for value, field in values]  # one by one, so that the error names the value
     if texts := [value for value, _ in values if isinstance(value, str)]:
         refuse_queries(rows.select(*map(f.expr, texts)), texts, name="value")
     return {
@@ -86,8 +86,8 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
         rows.where(_column(value).isNotNull()).schema  # noqa: B018  (as above)
     except AnalysisException as error:
         raise InvalidInputError(
-            f"the value {value!r:.200} of column {field.name!r} does not go by one row ({error.getCondition()}); "
-            "look at the rows first, and give what you find"
+            f"the value {value!r:.200} of column {field.name!r} does not depend on one row alone "
+            f"({error.getCondition()}); compute it from the rows first, and give the result"
         ) from None
     return kind
 
@@ -104,13 +104,13 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, 
     texts = isinstance(kind, t.AtomicType) and isinstance(own, t.StringType)
     if not (fits or numbers or times or texts):
         raise SchemaMismatchError(
-            f"column {field.name!r} has the type {own.simpleString()}, and {value!r:.200} the type "
-            f"{kind.simpleString()}, which it does not take; cast it in the expression"
+            f"column {field.name!r} has the type {own.simpleString()}, which cannot take {value!r:.200} of the type "
+            f"{kind.simpleString()}; cast it in the expression"
         )
     among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else value
     if not is_deterministic(rows, among.isNotNull()):
         raise InvalidInputError(
-            f"the value {value!r:.200} of column {field.name!r} is another each time, and has the type "
+            f"the value {value!r:.200} of column {field.name!r} is not deterministic, and has the type "
             f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
         )
     if fits:
@@ -128,7 +128,7 @@ _TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)
 
 
 def as_type(value: Column, own: t.DataType, wanted: t.DataType) -> Column:
-    """The value, of its `own` type, in another that holds all of it; fields go by name, where a cast goes by place."""
+    """The value, of the type `own`, as the type `wanted`, which can hold it. Fields match by name, not by position."""
     own = schemas.plain(own)
     match own, wanted:
         case _ if own == wanted:

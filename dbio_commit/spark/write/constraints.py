@@ -1,4 +1,4 @@
-"""Rows that are checked against a table's constraints by Spark, and get the values that the table fills in."""
+"""Has Spark check rows against a table's constraints, and fill in generated columns and defaults."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +15,7 @@ from dbio_commit.data.proof import find_unproven
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.protocol.expressions import problem_of
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.infer import table_schema
@@ -32,57 +32,62 @@ from dbio_commit.upkeep.settings import change_settings
 
 
 def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None) -> DataFrame:
-    """The data with the table's columns, in its order, and FATE: with what the table fills in, and checked.
+    """The data with the table's columns, in its order, and FATE: filled in and checked.
 
-    `fates` are those of rows that violate nothing; without, all are INSERTED. Raises InvalidInputError for settings
-    that cannot be asked of such rows.
+    `fates` are the fates of rows that violate nothing; None: INSERTED. Raises InvalidInputError for constraints that
+    Spark cannot evaluate for such rows.
     """
-    rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
+    rows, schema = _with_columns(data, plan.mapping.schema), plan.mapping.schema
     with without_case(data.sparkSession):
-        asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
+        bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
-        rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
-        for name in asked.generated.keys() & absent:  # these may go by defaults
-            rows = rows.withColumn(name, asked.generated[name][0])
+        rows = bound.with_defaults(rows, {name: name for name in bound.defaults if name in absent})
+        for name in bound.generated.keys() & absent:  # after the defaults, which they may use
+            rows = rows.withColumn(name, bound.generated[name][0])
     rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
     with without_case(data.sparkSession):
-        return asked.check(rows, {})
+        return bound.check(rows, {})
 
 
 def checked(
     rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
 ) -> DataFrame:
-    """Rows of the table's columns, FATE, and maybe others, of which those that are inserted and updated are checked.
+    """The rows, with the fate of each INSERTED or UPDATED row that violates a constraint changed to say so.
 
-    `computed` tells for generated columns in which of these rows nobody gave a value: there they get theirs.
+    Rows have the table's columns and FATE, and may have others. `computed` has, for generated columns, a condition for
+    the rows without a given value: these get the generated value.
     """
     if not constraints:
         return rows
     with without_case(rows.sparkSession):
-        return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
+        return _BoundConstraints(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
 
 
 def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo]) -> None:
-    """Reads those of some new files whose statistics do not tell that their rows are checked.
+    """Checks new files: by their statistics if these prove the constraints, else by reading them.
 
     Raises InvalidInputError for rows that violate a constraint.
     """
-    _refuse_rows(spark, plan.table, plan.constraints, plan.layout.schema, files)
+    _refuse_rows(spark, plan.table, plan.constraints, plan.mapping.schema, files)
 
 
 def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
-    """Changes constraints of a table whose rows keep them. Raises InvalidInputError, CommitConflictError."""
+    """Changes the constraints of a table, if all of its rows satisfy the new ones.
+
+    Raises InvalidInputError, CommitConflictError.
+    """
     sets, snapshot = check_changes(changes), table.snapshot()
     schema = table_schema(table.store, snapshot)
     if schema is None:
         raise InvalidInputError(f"{table.url} holds no files and no recorded columns: write to it first")
     with without_case(spark):
-        _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
+        _BoundConstraints(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
-        told = recorded_files(snapshot.decided)
+        recorded = recorded_files(snapshot.decided)
         files = [
-            told.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition) for it in snapshot.files
+            recorded.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition)
+            for it in snapshot.files
         ]
         _refuse_rows(spark, table, new, schema, files)
     return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
@@ -104,17 +109,17 @@ def _refuse_rows(
     for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
         constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()
         which = shown(constraint, names).values()
-        texts = [_as_text(schema[name]) for name in which]  # by Spark, since Python knows fewer dates
+        texts = [_as_text(schema[name]) for name in which]  # made by Spark, since Python has fewer dates
         example = bad.where(f.col(FATE) == number).select(*texts).limit(1).collect()[0]
         values = describe_texts(dict(zip(which, example, strict=True)))
         raise InvalidInputError(f"{violated(constraint, count, values, where=table.url)}; nothing was committed")
 
 
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
-    """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
+    """The rows with additional columns: for columns of the table, the values of their defaults, under these names."""
     with without_case(rows.sparkSession):
-        asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
-        return asked.with_defaults(rows, columns)
+        bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.mapping.schema, where=plan.table.url)
+        return bound.with_defaults(rows, columns)
 
 
 def _as_text(field: t.StructField) -> Column:
@@ -125,8 +130,8 @@ def _as_text(field: t.StructField) -> Column:
 _HIDDEN = "_dbio_column_"
 
 
-class _Asked:
-    """The constraints, as they are asked of rows like these, of which there are none."""
+class _BoundConstraints:
+    """Constraints for rows of a schema, as columns of Spark. They are checked on an empty DataFrame."""
 
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
         if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
@@ -145,7 +150,7 @@ class _Asked:
 
     @cached_property
     def generated(self) -> Mapping[str, Fitted]:
-        """By column: its values, which go by columns that are not generated."""
+        """By generated column: its values, which depend on columns that are not generated."""
         own = {column.lower() for column in self._constraints.generated}
         others = self._nothing.select(
             *(f.col(schemas.quoted(field.name)) for name, field in self._fields.items() if name not in own)
@@ -154,29 +159,32 @@ class _Asked:
 
     @cached_property
     def defaults(self) -> Mapping[str, Fitted]:
-        """By column: its values, which go by no column."""
+        """By column with a default: its values, which depend on no column."""
         one = self._spark.range(1).select(f.lit(1).alias(f"{_HIDDEN}0"))
         return dict(self._values(DEFAULT, self._constraints.defaults, one))
 
     def with_defaults(self, rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-        """The rows, and the values of the first of these, under the names of the second, in whose place they come."""
+        """The rows, and for each table column in `columns` its default, under the name that `columns` gives.
+
+        A column of the rows with that name is replaced.
+        """
         if not columns:
             return rows
-        # Else `current_date` would be the column of that name, where the rows have one.
+        # Rename the columns first: else a default such as `current_date` would mean a column of that name.
         hidden = rows.toDF(*(f"{_HIDDEN}{i}" for i in range(len(rows.columns))))
         taken = {*columns.values()}
         own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
         return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
 
     def _refuse_names(self, kind: str, given: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Of what is none of the columns: Spark takes it for a variable of the session."""
+        """Raises InvalidInputError for a name that is no column: Spark would take it for a variable of the session."""
         for name, sql in given.items():
             with self._explained(f"{kind}.{name}", sql):
                 if problem := problem_of(sql, columns):
                     raise InvalidInputError(problem)
 
     def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
-        """All at once, since each look takes milliseconds; one by one where that says that something is wrong."""
+        """Checks all at once, since each analysis takes milliseconds; one by one if that fails, to name the culprit."""
         if not given:
             return
         with suppress(PySparkException, InvalidInputError):
@@ -200,7 +208,7 @@ class _Asked:
                 yield field.name, (value, misfit)
 
     def violation(self, constraint: Constraint) -> Column:
-        """Whether a row violates it."""
+        """Whether a row violates the constraint."""
         if constraint.column is None:
             sql = str(constraint.sql)
             with self._explained(constraint.setting, sql):
@@ -232,7 +240,7 @@ class _Asked:
         return rows.withColumn(FATE, fate(fates))
 
     def check_all(self) -> None:
-        """Raises InvalidInputError for what cannot be asked."""
+        """Raises InvalidInputError for a constraint that Spark cannot evaluate."""
         for constraint in self._constraints.each:
             self.violation(constraint)
         self.defaults  # noqa: B018
@@ -243,14 +251,14 @@ class _Asked:
             yield
         except (PySparkException, DbioError) as error:
             raise InvalidInputError(
-                f"the setting {setting}={sql!r:.200} cannot be asked of the rows of {self._where}: "
+                f"the setting {setting}={sql!r:.200} cannot be evaluated for the rows of {self._where}: "
                 f"{_first_line(error)}. Nothing was written: change it, or remove it with "
                 f"`{command('dbio', 'set', self._where, f'{setting}=')}`"
             ) from None
 
 
 def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
-    """The data with the table's columns, by its names, in its order and of its types: conditions are asked of those."""
+    """The data with the table's columns: its names, order and types, for which conditions on them are meant."""
     given = {field.name.lower(): field for field in data.schema.fields}
     columns = []
     for field in schema.fields:
@@ -264,5 +272,5 @@ def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
 
 
 def _first_line(error: Exception) -> str:
-    """Spark's go on with their plan."""
+    """Without the plan that Spark adds to its messages."""
     return f"{str(error).strip().partition(chr(10))[0]:.300}"

@@ -1,10 +1,10 @@
-"""Files that are written again with some rows changed: Spark says which, and tasks copy the others from file to file.
+"""Writes files again with some rows changed: Spark sends only these rows, and tasks copy all others from the old file.
 
-Rows that stay are most of a rewrite, and what they cost is their way through Spark. So only rows that change go it:
-each with the number of its file and its place there (FILE, PLACE), both null for what is new. They are put together by
-file, and the task that has those of a file reads it, puts them in the place of its own, and counts.
+Most rows of a rewrite stay as they are, and sending them through Spark is what costs most. So Spark sends only rows
+that change, each with the number of its file and its place in the file (FILE, PLACE; both null for a new row), grouped
+by file. The task that gets the rows of a file reads the file, replaces its rows by those, and counts them.
 
-Where only Spark can read a file, the rows that stay come from Spark, too, with their fate KEPT.
+Some old files can be read by Spark only. For these, Spark also sends the rows that stay, with the fate KEPT.
 """
 
 import math
@@ -30,24 +30,26 @@ from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.write.fates import FATE, Fate
-from dbio_commit.table import Table
 
 _SLOT = "_dbio_slot"
 _MOST_BYTES = 128 * 1024 * 1024
-"""Of old files, for a task; as Spark's own for a scan."""
+"""At most so many bytes of old files for a task, as in a scan by Spark."""
 _FEWEST_BYTES = 4 * 1024 * 1024
-"""A task for less would take longer to come than to do."""
+"""At least so many: a smaller task would take longer to start than to run."""
 _SLOTS = 2
-"""For each core, otherwise: tasks are not all as fast."""
+"""Between these bounds, so many tasks for each core: not all tasks are equally fast."""
 _NEW_ROWS = 1_000_000
-"""For a task."""
+"""At most so many new rows for a task."""
 
 
 # --- among tasks --------------------------------------------------------------------------------------------------
 
 
 def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
-    """The rows, those of a file in one task and by their places, and what is new, at most so many, anywhere."""
+    """The rows, shuffled: those of one file go to one task, in the order of places. New rows go to any task.
+
+    There are at most `new_rows` new rows.
+    """
     spark, files = rows.sparkSession, [*located.files.values()]
     size = sum(max(file.size, 0) for file in files)
     count = max(_SLOTS * parallelism(spark), math.ceil(size / _MOST_BYTES))
@@ -55,10 +57,10 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
     tasks = max(len(slots), math.ceil(new_rows / _NEW_ROWS))
     if tasks > 1:
         numbers = {file.path: number for number, file in located.files.items()}
-        told = [
+        keys = [
             (numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots, strict=False) for file in slot
         ]
-        slot_of = spark.createDataFrame(pa.table({FILE: [it[0] for it in told], _SLOT: [it[1] for it in told]}))
+        slot_of = spark.createDataFrame(pa.table({FILE: [it[0] for it in keys], _SLOT: [it[1] for it in keys]}))
         columns = [schemas.quoted(name) for name in rows.columns]
         rows = rows.join(f.broadcast(slot_of), FILE, "left").select(*columns, _SLOT)
         rows = rows.withColumn(_SLOT, f.coalesce(f.col(_SLOT), f.spark_partition_id().cast("long")))
@@ -69,7 +71,7 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
 
 
 def _keys(spark: SparkSession, slots: int) -> list[int]:
-    """A number for each slot: Spark's hash would else put some of them into one task, and leave other tasks none."""
+    """A key for each slot, chosen so that Spark's hash puts each slot into a task of its own."""
     numbers = spark.createDataFrame(pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
     first: dict[int, int] = {}
     for number, slot in numbers.selectExpr("id", f"pmod(hash(id), {slots})").collect():
@@ -81,43 +83,43 @@ def _keys(spark: SparkSession, slots: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Old:
-    """The files that are written again, as tasks know them."""
+class OldFiles:
+    """What a task must know of the files that are written again."""
 
     spec: ReadSpec
     files: Mapping[int, DataFile]
     columns: tuple[str, ...]
-    """Those of the table that come from Spark, in this order, before FATE, FILE and PLACE."""
+    """The columns of the table that Spark sends, in this order, before FATE, FILE and PLACE."""
     sets: frozenset[str]
-    """Those whose values rows that are UPDATED get; all others stay as they are in the file."""
+    """The columns that change in UPDATED rows; all others keep the value in the file."""
     shipped: frozenset[int] = frozenset()
-    """The files whose rows all come from Spark."""
-    tells_changes: bool = False
+    """The numbers of the files all of whose rows Spark sends."""
+    records_changes: bool = False
     rows: Mapping[int, int] = field(default_factory=dict)
-    """How many are in files, as their writers said."""
+    """By number of the file: how many rows its writer recorded."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What a task says of the files whose rows it had."""
+    """What a task reports of the old files that it handled."""
 
     paths: list[str] = field(default_factory=list)
     only_for_spark: list[int] = field(default_factory=list)
-    """They were not written again: Spark must send all of their rows."""
+    """The numbers of files that it did not write again: only Spark can read them, and must send all of their rows."""
     twice: bool = False
-    """Whether there are several changes of one row."""
+    """Whether there were several changes of one row."""
 
 
 _NEW = object()
 _Placed = tuple[Any, pa.RecordBatch]
-"""Places, and the rows there: the columns, and FATE."""
+"""Places, and the rows there: their columns and FATE."""
 
 
 class _Changes:
-    """Rows as they come, by file and place."""
+    """The rows that Spark sends, read in the order of files and places."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        """`schema`: of the columns before FATE."""
+        """`schema` has the columns before FATE."""
         self._batches, self._schema = iter(batches), schema
         self._files: Any = np.array([], np.int64)
         self._news = 0
@@ -125,7 +127,7 @@ class _Changes:
         self._rows: pa.RecordBatch | None = None
 
     def next_file(self) -> Any:
-        """The number of the file whose rows come next, or _NEW; None at the end."""
+        """The number of the file whose rows are next; _NEW for new rows; None at the end."""
         while self._rows is None or not self._rows.num_rows:
             batch = next(self._batches, None)
             if batch is None:
@@ -134,7 +136,7 @@ class _Changes:
         return _NEW if self._news else int(self._files[0])
 
     def take(self, number: Any, before: int | None = None) -> Iterator[_Placed]:
-        """The next rows, as long as they are of this file, and stood before a place."""
+        """Takes the next rows, as long as they are rows of this file with places less than `before`."""
         while self.next_file() == number:
             assert self._rows is not None
             end = self._news or int(np.searchsorted(self._files, number, "right"))
@@ -155,24 +157,24 @@ class _Changes:
         self._files = files.fill_null(0).to_numpy(zero_copy_only=False)
         known = self._files[self._news :]
         if files.slice(self._news).null_count or (known[1:] < known[:-1]).any():
-            raise AssertionError("rows do not come in the order of their files")  # and would be taken for others
+            raise AssertionError("rows do not arrive in the order of their files")  # and would replace other rows
         self._places = places.fill_null(0).to_numpy(zero_copy_only=False)
 
 
-def copy(old: Old, batches: Iterable[pa.RecordBatch], copied: Copied) -> Iterator[pa.RecordBatch]:
-    """All rows of the files that have some which change, and what is new, with their fates, as `written` takes them.
+def copy(old: OldFiles, batches: Iterable[pa.RecordBatch], copied: Copied) -> Iterator[pa.RecordBatch]:
+    """All rows of the old files with the changes applied, and the new rows; with their fates in the last column.
 
-    `batches` are those of `by_file`.
+    `batches` are those of a task of `by_file`. Fills in `copied`.
     """
     return _Copying(old, batches, copied).run()
 
 
 class _Copying:
-    def __init__(self, old: Old, batches: Iterable[pa.RecordBatch], copied: Copied) -> None:
+    def __init__(self, old: OldFiles, batches: Iterable[pa.RecordBatch], copied: Copied) -> None:
         self._old, self._copied = old, copied
         self._target = arrow.plain_schema(schemas.arrow_schema(old.spec.schema))
         self._changes = _Changes(batches, pa.schema([self._target.field(name) for name in old.columns]))
-        self._store = Table(old.spec.path, old.spec.storage_options).store
+        self._store = old.spec.table.store
 
     def run(self) -> Iterator[pa.RecordBatch]:
         while (number := self._changes.next_file()) is not None:
@@ -181,10 +183,10 @@ class _Copying:
                 continue
             file = self._old.files.get(number)
             if file is None:
-                raise AssertionError(f"Spark knows a file of {self._store.url} by another path than we do")
+                raise AssertionError(f"Spark knows a file of {self._store.url} by another path than dbio")
             where = self._store.url_of(file.path)
             if file.path in self._copied.paths:
-                raise AssertionError(f"rows of {where} do not come together")  # and would be there twice
+                raise AssertionError(f"rows of {where} do not arrive together")  # and would be written twice
             if number in self._old.shipped:
                 yield from self._from_spark(number, where)
             else:
@@ -208,7 +210,7 @@ class _Copying:
         refuse_other_rows(where, self._old.rows.get(number), seen)
 
     def _from_spark(self, number: int, where: str) -> Iterator[pa.RecordBatch]:
-        """Of rows among which, at each place, the one that is KEPT comes last."""
+        """For a file all of whose rows Spark sends: at each place, changes come first, and the KEPT row comes last."""
         waiting: _Placed | None = None
         seen = 0
         for places, rows in self._changes.take(number):
@@ -216,7 +218,7 @@ class _Copying:
                 places, rows = np.concatenate([waiting[0], places]), _joined([waiting[1], rows])
             kept = rows.column(FATE).to_numpy(zero_copy_only=False) == Fate.KEPT
             end = len(places) if kept[-1] else int(np.searchsorted(places, places[-1], "left"))
-            waiting = (places[end:], rows.slice(end)) if end < len(places) else None  # for the row that is KEPT there
+            waiting = (places[end:], rows.slice(end)) if end < len(places) else None  # for the KEPT row there
             places, rows, kept = places[:end], rows.slice(0, end), kept[:end]
             stay = rows.filter(pa.array(kept)).select(self._target.names)
             seen += stay.num_rows
@@ -229,13 +231,13 @@ class _Copying:
     def _changed(
         self, places: Any, rows: pa.RecordBatch, changes: Sequence[_Placed], where: str
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that stand at these places, with what changes in them, and their fates."""
+        """The rows at these places, with the changes applied, and with their fates."""
         if not changes:
             yield _with_fate(rows, pa.repeat(pa.scalar(int(Fate.KEPT), pa.int8()), rows.num_rows))
             return
         changed, new = np.concatenate([at for at, _ in changes]), _joined([it for _, it in changes])
         if (changed[1:] < changed[:-1]).any():
-            raise AssertionError(f"rows of {where} do not come in their order")
+            raise AssertionError(f"rows of {where} do not arrive in order")
         if (changed[1:] == changed[:-1]).any():
             self._copied.twice = True
             changed, first = np.unique(changed, return_index=True)
@@ -243,12 +245,12 @@ class _Copying:
         if lost := int(np.count_nonzero(~np.isin(changed, places))):
             raise _not_there(lost, where)
         at, new_fates = np.searchsorted(places, changed), new.column(FATE).to_numpy(zero_copy_only=False)
-        if self._old.tells_changes:
+        if self._old.records_changes:
             before = rows.filter(_mask(at[new_fates == Fate.UPDATED], len(places)))
             yield _with_fate(before, pa.repeat(pa.scalar(int(Fate.WAS), pa.int8()), before.num_rows))
         fates = np.full(len(places), int(Fate.KEPT), np.int8)
         fates[at] = new_fates
-        brings = new_fates != Fate.DELETED  # rows that are deleted come without their columns
+        brings = new_fates != Fate.DELETED  # deleted rows arrive without their columns
         mask, new = _mask(at[brings], len(places)), new.filter(pa.array(brings))
         columns = [
             _replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
@@ -257,21 +259,21 @@ class _Copying:
         yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(fates))
 
     def _refuse_after(self, number: int, where: str | None) -> None:
-        """There must be no more rows of the file; without `where`, there may be, for nothing."""
+        """Takes the remaining rows of the file. Raises StoreError if there are any; without `where`, drops them."""
         left = sum(len(places) for places, _ in self._changes.take(number))
         if left and where is not None:
             raise _not_there(left, where)
 
 
 def _mask(at: Any, count: int) -> Any:
-    """Whether each of so many rows stands there."""
+    """A mask of `count` values that is true at these indexes."""
     mask = np.zeros(count, np.bool_)
     mask[at] = True
     return pa.array(mask)
 
 
 def _replaced(values: Any, mask: Any, new: Any) -> Any:
-    """The values, but where the mask says so the new ones, in their order."""
+    """The values, with those under the mask replaced by the new ones, in order."""
     if not (pa.types.is_nested(values.type) or pa.types.is_duration(values.type)):
         return pc.replace_with_mask(values, mask, new)
     order = np.arange(len(values))
@@ -289,6 +291,6 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _not_there(rows: int, where: str) -> StoreError:
     return StoreError(
-        f"{rows} rows that Spark saw in {where} are not there: somebody changed the file in its place; nothing was "
+        f"{rows} rows that Spark saw in {where} are not there: the file was changed in its place; nothing was "
         "committed. Run `dbio check`"
     )

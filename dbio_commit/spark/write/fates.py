@@ -1,4 +1,4 @@
-"""What becomes of rows: a column of what a write hands over to its tasks, after those of the table."""
+"""The fate of a row: what a write does with it. Spark hands it to the tasks as a column after the table's columns."""
 
 from enum import IntEnum
 
@@ -7,26 +7,38 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 FATE = "_dbio_fate"
-"""The column, a `Fate`; no column of the table."""
+"""The name of that column, whose values are `Fate`. A table with a column of this name cannot be rewritten."""
 
 
 class Fate(IntEnum):
-    """What becomes of a row; numbered without gaps."""
+    """What a write does with a row. The numbers have no gaps."""
 
     KEPT = 0
     UPDATED = 1
     INSERTED = 2
     DELETED = 3
     WRONG = 4
-    """It may not be written, so that nothing may."""
+    """The row must not be written, so the whole write is refused."""
     WAS = 5
-    """What an updated row was before; only where changes are told."""
+    """An updated row as it was before; only if the table records changes (`change_data`)."""
 
+
+CHANGE_TYPE = "_change_type"
+"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
+
+CHANGE_TYPES = {
+    Fate.UPDATED: "update_postimage",
+    Fate.INSERTED: "insert",
+    Fate.DELETED: "delete",
+    Fate.WAS: "update_preimage",
+}
+"""The values of that column, by fate. Delta has the same values."""
 
 STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
+"""The fates of rows that the table holds afterwards."""
 
 VIOLATES = 20
-"""From here on, a fate is the number of a constraint that the row violates: nothing may be written either."""
+"""VIOLATES + n: the row violates constraint n, so the whole write is refused."""
 
 
 def fate(of: Fate | Column) -> Column:

@@ -1,7 +1,7 @@
-"""Rows among Spark's tasks, so that the files of a write come out at about a size: by a shuffle that Spark balances.
+"""Shuffles rows among Spark's tasks, so that the files of a write have about the size that is asked for.
 
-The shuffle puts the rows of a partition together, as far as they make one file; what is more than one, in spite of it,
-a task cuts (`task`). Spark measures a shuffle in its own bytes, which say little of those of Parquet.
+Spark balances the shuffle: a task gets the rows of a partition, as many as make one file. If they make more, the task
+cuts them (`task`). Spark measures a shuffle in bytes of its own format, which differ much from those of Parquet.
 """
 
 from collections.abc import Iterator
@@ -15,34 +15,34 @@ from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.write.plan import WritePlan
 
 SHUFFLED = 3
-"""So many bytes of a shuffle for one of Parquet: 1.2 were measured of random numbers, 1.5 of numbers, 4 and more of
-texts that repeat. Guessed high, since a task can cut what is too much, and nobody puts together what is too little."""
+"""Bytes of a shuffle for each byte of Parquet: 1.2 were measured for random numbers, 1.5 for numbers, 4 and more for
+texts that repeat. A high estimate: a task cuts a file that would be too large, and nothing joins small files."""
 
 
 @contextmanager
 def balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
-    """The rows, to be written within, while the session balances shuffles for files of the size that is asked for.
+    """The rows to write within the block, in which the session balances shuffles for files of `target_file_size`.
 
-    Where none is, they stay with their tasks.
+    Without `target_file_size`, rows are not shuffled.
     """
     target = plan.options.target_file_size
     if target is None:
         yield df
         return
-    partition = {name.lower() for name in plan.layout.partition_columns}
+    partition = {name.lower() for name in plan.mapping.partition_columns}
     columns = [
         quoted(field.name)
         for field in df.schema.fields
         if field.name.lower() in partition and not isinstance(field.dataType, NullType)
     ]
     with holding(df.sparkSession, {**_BALANCED, _SIZE: SHUFFLED * target}):
-        yield df.hint("rebalance", *columns)  # which Spark forgets at once in a session that is not adaptive
+        yield df.hint("rebalance", *columns)  # Spark drops the hint at once in a session that is not adaptive
 
 
 _SIZE = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _BALANCED = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",  # else a task for each core, however little each
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",  # else there is a task for each core
     "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": "true",
 }

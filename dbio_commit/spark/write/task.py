@@ -1,28 +1,26 @@
-"""The task writer: what runs in Spark's Python workers. Arrow batches in, Parquet files in their final place out.
+"""Writes the rows of one task, in one of Spark's Python workers: Arrow batches -> Parquet files in their final place.
 
-Says nothing of transactions: which attempts win, and what becomes of the files, is decided at the driver. What is done
-to the data in memory is in `arrow`. Spark is imported only where a worker asks for its task's number.
+A task does not decide which attempts win: the driver commits the files of the attempts whose results arrive.
 
-A row goes from its batch to its file by way of memory that is bounded three times: rows are grouped by partition
-BUFFER_BYTES at a time, what is too little for a row group then waits on the local disk (as in Spark's own sort, and
-unlike small row groups and closed files, this costs later readers nothing), and MAX_OPEN files are open at most.
-Where rows come by partitions, as `packed` has them do, nothing waits.
+The memory of a task is bounded in three ways. Rows are grouped by partition BUFFER_BYTES at a time. Rows that are too
+few for a row group wait on the local disk, as in Spark's own sort: small row groups and small files would make later
+reads slower. At most MAX_OPEN files are open. If the rows arrive partition by partition (`ship/packed`), none wait.
 """
 
 import os
 import sys
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
 
-from dbio_commit.base.options import Compression
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data import encoding
 from dbio_commit.data.data_file import (
     ROW_GROUP_BYTES,
@@ -34,82 +32,68 @@ from dbio_commit.data.data_file import (
     parquet_options,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session.worker import spare_imports
 from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.write.file_sink import FileSink, StoreSink
+from dbio_commit.spark.write.options import WriteOptions
+from dbio_commit.table import Table
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
 CLOSING = 8
-"""Files that are finished at once: on an object store that is one request for a small file, and mostly waiting."""
+"""So many files are closed at once: on an object store, closing a small file is one request, and mostly waiting."""
 
 RESULT_SCHEMA = "file string"
-"""Of what `map_in_arrow` returns: a row for each file, as `encode_file_info` writes it."""
-
-
-class FileSink(Protocol):
-    """Where a task's files go. Paths are relative to the root of the table."""
-
-    def confirm(self) -> None:
-        """Comes after the last file. Raises TransactionAbortedError where the files are of no use any more."""
-
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream that creates the file, durably, when it is left; left by an exception, it need not."""
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Best effort; what is not there counts as deleted."""
-
-
-class SinkFactory(Protocol):
-    """A table as it travels to the workers: pickled, without open connections."""
-
-    def open_sink(self, tid: str) -> FileSink: ...
+"""The schema of the result of `map_in_arrow`: a row for each file, as `encode_file_info` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What every task of a job has to know."""
+    """What every task of a write needs. It travels to the workers by pickle, with the credentials of the table."""
 
-    table: SinkFactory
-    tid: str
-    job: str
-    """A random UUID, as in the names of the files."""
+    table: Table
+    terms: Terms
     columns: tuple[tuple[int | None, str], ...]
-    """For each column of the table: its position in the batches, None where it is null, and its name in the table."""
+    """For each column of the table: its position in the batches (None: it is null), and its name in the table."""
     casts: Mapping[str, pa.DataType] = field(default_factory=dict)
     """The types of those columns that the batches lack or have with a narrower type."""
-    partition_columns: tuple[str, ...] = ()
+    options: WriteOptions = field(default_factory=WriteOptions)
     limits: names.PathLimits | None = None
-    compression: Compression = "snappy"
-    max_records_per_file: int = 0
-    """0: no bound."""
-    target_file_size: int | None = None
-    """A file that has so many bytes gets no more row groups."""
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
-    """For the footers: Spark's version, and the columns in its own terms."""
+    """For the footers: Spark's version, and the columns as Spark's JSON."""
     changes: bool = False
-    """Whether the files tell what rows were changed, and hold none of the table."""
+    """Whether the files are change files: they record changed rows, and are not part of the table."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.terms.partition_columns
+
+    def resume(self) -> Transaction:
+        """The transaction, in another process than the one that began it."""
+        return self.table.resume(self.terms)
 
     @property
     def partition_positions(self) -> list[int]:
-        """Where the batches have the partition columns, but for those that are null."""
+        """Where the batches have the partition columns, except for those that are null."""
         return [at for at, name in self.columns if at is not None and name in self.partition_columns]
 
 
 def write_task(
     spec: TaskSpec, batches: Iterable[pa.RecordBatch], *, task: int, attempt: int, files: FileSink
 ) -> list[FileInfo]:
-    """Writes the rows of one task attempt, and says to which files. No rows, no files.
+    """Writes the rows of one task attempt, and returns the files. Without rows, it writes no file.
 
-    Rows of a partition keep their order. On any error, the files of this attempt are deleted.
+    The rows of a partition keep their order. On any error, it deletes the files of this attempt.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
     runs = (_by_partition if spec.partition_columns else _whole)(batches, spec)
     try:
         for run in runs:
             output.write(run)
-            del run  # a slice, which keeps all of its table in memory
+            del run  # it is a slice, and would keep its whole table in memory
         return output.finish()
     except BaseException as error:  # a cancelled task must leave no files either
         output.discard(error)
@@ -117,13 +101,13 @@ def write_task(
 
 
 def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo]:
-    """`write_task` as the task attempt that Spark runs here."""
+    """`write_task` in a worker, with the numbers of the task attempt that Spark runs there."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers only"
     task, attempt = context.partitionId(), context.taskAttemptId()
-    files = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+    files = write_task(spec, batches, task=task, attempt=attempt, files=StoreSink(spec.table, spec.terms))
     spare_imports("write")
     return files
 
@@ -131,7 +115,7 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
 def map_in_arrow(
     spec: TaskSpec, unpack: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`run_task` as DataFrame.mapInArrow calls it, of what `unpack` makes of batches; the result is RESULT_SCHEMA's."""
+    """`run_task` for DataFrame.mapInArrow: writes the batches that `unpack` yields; the result has RESULT_SCHEMA."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         infos = run_task(spec, unpack(batches))
@@ -148,12 +132,33 @@ def decode_file_info(text: str) -> FileInfo:
     return msgspec.json.decode(text, type=FileInfo)
 
 
+def commit_files(
+    transaction: Transaction,
+    files: Iterable[str],
+    schema: Mapping[str, Any] | None,
+    *,
+    metrics: Mapping[str, int] | None = None,
+) -> Commit:
+    """Commits the files of the winning attempts, given as `encode_file_info` writes them.
+
+    `schema`: the table's columns after the commit.
+    """
+    transaction.add(map(decode_file_info, files), looked_at=True)
+    return transaction.commit(schema=schema, metrics=metrics)
+
+
+def abort_files(transaction: Transaction, files: Iterable[str]) -> None:
+    """Aborts the transaction and deletes these files. Vacuum deletes files of tasks that are still running."""
+    transaction.add(map(decode_file_info, files), looked_at=True)
+    transaction.abort()
+
+
 # --- from batches to row groups -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Rows of one partition that follow each other in its file."""
+    """Consecutive rows of one partition."""
 
     partition: names.Partition
     table: pa.Table
@@ -188,7 +193,7 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
                     waiting.pop(key, None)
                 else:
                     held[key] = part
-            del table, part  # else they would live until the next table is complete
+            del table, part  # else they would stay in memory until the next table is complete
         for key in list(dict.fromkeys((*waiting, *held))):
             tables = waiting.pop(key, Waiting()).read(spill)
             tables += [held.pop(key)] if key in held else []
@@ -196,7 +201,10 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
 
 
 def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tuple[pa.Table, Set[arrow.Key]]]:
-    """Tables of about BUFFER_BYTES, or up to a batch that completes partitions; and those of which no rows follow."""
+    """Tables of about BUFFER_BYTES, each with the partitions that are complete: no rows of them follow.
+
+    A table also ends after a batch that completes partitions.
+    """
     follow, complete, is_over = iter(batches), set[arrow.Key](), False
 
     def up_to_completion() -> Iterator[pa.RecordBatch]:
@@ -206,7 +214,7 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tup
             completes = arrow.is_completing(batch) and batch.num_rows > 0
             if completes:
                 complete.update(arrow.keys(plain, spec.partition_columns))
-            del batch  # which is part of one of Spark's, of many more rows
+            del batch  # it is a slice, and would keep the memory of a much larger batch
             yield plain
             if completes:
                 return
@@ -221,7 +229,10 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tup
 
 
 def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:
-    """Refuses what no directory can be named after, before its rows are buffered."""
+    """The partition with these values.
+
+    Raises InvalidInputError if no directory can have its name: before its rows are buffered.
+    """
     partition = dict(zip(spec.partition_columns, key, strict=True))
     names.format_partition(partition)
     if spec.limits:
@@ -230,10 +241,10 @@ def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:
 
 
 class Spill:
-    """Rows on the local disk that wait for more of their partition; in a file without a name, which no crash leaves."""
+    """Rows on the local disk that wait for more rows of their partition; in an unnamed file, which no crash leaves."""
 
     def __enter__(self) -> Self:
-        directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code
+        directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code does
         self._file = tempfile.TemporaryFile(dir=directory or None)
         return self
 
@@ -241,7 +252,7 @@ class Spill:
         self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Where the batch is: offset and length."""
+        """Writes the batch, and returns its offset and length."""
         message = batch.serialize()
         offset = self._file.seek(0, os.SEEK_END)
         self._file.write(message)
@@ -253,7 +264,7 @@ class Spill:
 
 
 class Waiting:
-    """The rows of one partition that are on the disk."""
+    """The rows of one partition that wait on the disk."""
 
     def __init__(self) -> None:
         self.rows = self.size = 0
@@ -268,7 +279,7 @@ class Waiting:
         self._places += [spill.write(batch) for batch in plain.to_batches()]
 
     def batches(self, spill: Spill) -> Iterator[pa.RecordBatch]:
-        """Without dictionaries."""
+        """The rows, not dictionary-encoded."""
         schema = encoding.decoded(self._schema)
         return (spill.read(offset, length, schema) for offset, length in self._places)
 
@@ -296,10 +307,10 @@ class _Output:
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)
-        target = self._spec.target_file_size or sys.maxsize
+        target = self._spec.options.target_file_size or sys.maxsize
         for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=min(ROW_GROUP_BYTES, -(-target // 2))):
             self._keep_nan_out_of_statistics(directory, group)
-            start, bound = 0, self._spec.max_records_per_file or sys.maxsize
+            start, bound = 0, self._spec.options.max_records_per_file or sys.maxsize
             while start < group.num_rows:
                 file = self._file(directory, run.partition, group)
                 part = group.slice(start, bound - file.rows)
@@ -311,7 +322,7 @@ class _Output:
             self._close(directory)
 
     def _keep_nan_out_of_statistics(self, directory: str, table: pa.Table) -> None:
-        """Which columns have statistics is fixed when a file is opened: a first NaN begins another file."""
+        """Closes the open file when a column gets its first NaN: which columns have statistics is fixed on opening."""
         nan = encoding.columns_with_nan(table)
         self._no_statistics |= nan
         if directory in self._open and not nan <= self._open[directory].no_statistics:
@@ -328,8 +339,8 @@ class _Output:
         return self._done
 
     def discard(self, error: BaseException) -> None:
-        """Closes and deletes all files. What fails here is noted on the error and hides nothing."""
-        self._pool.shutdown()  # or a file would appear after it was deleted
+        """Closes and deletes all files. Failures of this are noted on the error, and do not replace it."""
+        self._pool.shutdown()  # else a file could appear after it was deleted
         for file in self._open.values():
             _attempt_to(file.discard, error)
         _attempt_to(lambda _: self._files.delete(self._paths), error)
@@ -341,9 +352,9 @@ class _Output:
         if len(self._open) >= MAX_OPEN:
             self._close(next(iter(self._open)))
         path = names.join(directory, self._next_name())
-        self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
+        self._paths.append(path)  # before opening it: a file that fails to open may exist nevertheless
         options = parquet_options(
-            table, self._spec.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
+            table, self._spec.options.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
         )
         file = DataFileWriter(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
         self._open[directory] = file
@@ -351,17 +362,17 @@ class _Output:
 
     def _next_name(self) -> str:
         return names.format_data_file(
-            tid=self._spec.tid,
-            job=self._spec.job,
+            tid=self._spec.terms.tid,
+            job=self._spec.terms.job,
             task=self._task,
             attempt=self._attempt,
             number=len(self._paths),
-            suffix=SUFFIXES[self._spec.compression],
+            suffix=SUFFIXES[self._spec.options.compression],
             changes=self._spec.changes,
         )
 
     def _dictionaries_for(self, table: pa.Table) -> list[str]:
-        """Of a file that begins with the table."""
+        """The columns to dictionary-encode in a file that begins with this table."""
         if self._sampled_rows < encoding.SAMPLE_ROWS and table.num_rows >= 2 * self._sampled_rows:
             # Sampling thousands of small files would take longer than writing them; one full sample serves all.
             self._dictionaries, self._sampled_rows = encoding.dictionary_columns(table), table.num_rows

@@ -1,4 +1,4 @@
-"""The new files of a write whose rows say what becomes of them, in their last column."""
+"""Writes rows that have a fate: runs the tasks, counts the rows of each fate, and commits the new files."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,60 +18,53 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
+from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from dbio_commit.spark.sql.conditions import has_word
-from dbio_commit.spark.write.copied import Copied, Old, by_file, copy
-from dbio_commit.spark.write.fates import FATE, STAYS, VIOLATES, Fate, fate
-from dbio_commit.spark.write.feed_columns import TYPE
-from dbio_commit.spark.write.plan import Job, commit_files, errors_of_workers
+from dbio_commit.spark.write.copied import Copied, OldFiles, by_file, copy
+from dbio_commit.spark.write.fates import CHANGE_TYPE, CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,
     Spill,
     TaskSpec,
     Waiting,
+    abort_files,
+    commit_files,
     decode_file_info,
     encode_file_info,
     map_in_arrow,
     run_task,
 )
 
-_TYPES = {
-    Fate.UPDATED: "update_postimage",
-    Fate.INSERTED: "insert",
-    Fate.DELETED: "delete",
-    Fate.WAS: "update_preimage",
-}
-"""As a change feed has them; Delta's names."""
-
 
 class Writing:
-    """A write under way: its new files, until they are committed."""
+    """A write that has begun: writes rows to new files, and commits them."""
 
-    def __init__(
-        self, job: Job, transaction: Transaction, constraints: Constraints, *, tells_changes: bool = False
-    ) -> None:
-        self._job, self._transaction, self._constraints = job, transaction, constraints
-        self._tells_changes = tells_changes
+    def __init__(self, plan: WritePlan, transaction: Transaction, *, records_changes: bool = False) -> None:
+        self._plan, self._transaction, self._constraints = plan, transaction, plan.constraints
+        self._spec = plan.task_spec(transaction.terms)
+        self._records_changes = records_changes
         self._files: list[str] = []
 
     def write_all(self, rows: DataFrame) -> None:
-        """Of a table without constraints: rows as they come."""
-        spec = self._job.spec
+        """Writes rows without fates, to a table without constraints."""
+        spec = self._spec
         together = spec.partition_positions
         lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
         self._files += [line.file for line in lines]
 
     def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
-        """How many rows had which fate; they have the table's columns, in its order, and FATE.
+        """Writes rows with the table's columns, in its order, and FATE. Returns the number of rows of each fate.
 
-        `comes_whole`: all rows are new, so that their files tell so themselves.
-        Raises InvalidInputError where some violate a constraint; what was written is deleted then.
+        `comes_whole`: all rows are new, so their files need no change file. Raises InvalidInputError if rows violate a
+        constraint; then what was written is deleted.
         """
-        tells = self._tells_changes and not comes_whole
-        lines = self._tell(rows, rows.columns[:-1], None, tells=tells)
-        if self._tells_changes and comes_whole:
+        records = self._records_changes and not comes_whole
+        lines = self._run_tasks(rows, rows.columns[:-1], None, records=records)
+        if self._records_changes and comes_whole:
             self._transaction.tell_changes(decode_file_info(line.file).path for line in lines if line.file is not None)
         return self._counts(lines)
 
@@ -84,30 +77,31 @@ class Writing:
         new_rows: int = 0,
         twice: str = "rows would be changed twice",
     ) -> Counter[Fate]:
-        """As `write`, of rows that change, with FATE, and FILE and PLACE among those located.
+        """As `write`, for rows that change existing rows: they have FATE, and the FILE and PLACE of a located row.
 
-        Those that are UPDATED get the columns that it `sets`, which all rows have, and keep the others. Rows with all
-        columns, and null for FILE and PLACE, are new; there are at most so many. Files with rows that change are
-        written again, and go when this is committed. Raises InvalidInputError also where a row is there `twice`.
+        An UPDATED row gets the columns `sets`, which all of these rows must have, and keeps its other columns. A row
+        with all columns, and null for FILE and PLACE, is new; there are at most `new_rows` of these. Files with rows
+        that change are written again, and the commit removes the old ones. Raises InvalidInputError with the message
+        `twice` also if a located row changes twice.
         """
         names = located.schema.fieldNames()
         columns = tuple(name for name in names if name in rows.columns)
         rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
-        old = Old(
-            spec=ReadSpec.of(located.table, located.schema),
+        old = OldFiles(
+            spec=ReadSpec(located.table, located.schema),
             files=located.files,
             columns=columns,
             sets=frozenset(sets),
-            tells_changes=self._tells_changes,
+            records_changes=self._records_changes,
             rows=located.rows,
         )
-        lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
+        lines = self._run_tasks(by_file(rows, located, new_rows), names, old, records=self._records_changes)
         if left := [number for it in _copied(lines) for number in it.only_for_spark]:
             kept, old = located.only(left), replace(old, columns=tuple(names), shipped=frozenset(left))
             stay = kept.frame.withColumn(FATE, fate(Fate.KEPT))
             again = stay.unionByName(rows.where(f.col(FILE).isin(left)), allowMissingColumns=True)
             again = again.select(*map(quoted, names), FATE, FILE, PLACE)
-            lines += self._tell(by_file(again, kept, 0), names, old, tells=self._tells_changes)
+            lines += self._run_tasks(by_file(again, kept, 0), names, old, records=self._records_changes)
         copied = _copied(lines)
         paths = [path for it in copied for path in it.paths]
         if len(paths) > len(set(paths)):
@@ -119,14 +113,14 @@ class Writing:
             self.refuse(twice)
         return self._counts(lines)
 
-    def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
-        spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
-        together = spec.partition_positions if old is None else ()  # rows that are located come in the order of places
-        coded = old is None and not tells  # rows of files are put beside them, and changes put aside
+    def _run_tasks(self, rows: DataFrame, columns: Sequence[str], old: OldFiles | None, *, records: bool) -> list[Row]:
+        spec = replace(self._spec, columns=tuple(enumerate(columns)))
+        together = spec.partition_positions if old is None else ()  # located rows arrive in the order of their places
+        coded = old is None and not records  # else the task adds rows of old files, or writes change files
         lines = _run(
             rows,
-            lambda unpack: _task(spec, unpack, self._constraints, old, tells),
-            _TOLD,
+            lambda unpack: map_with_fates(spec, unpack, self._constraints, old, records),
+            _SCHEMA,
             together=together,
             coded=coded,
         )
@@ -134,24 +128,24 @@ class Writing:
         return lines
 
     def _counts(self, lines: Sequence[Row]) -> Counter[Fate]:
-        told = [
-            Told((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
+        results = [
+            TaskResult((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
             for line in lines
             if line.fate is not None
         ]
-        counts, problem = add_up(told, self._constraints, where=self._transaction.url)
+        counts, problem = add_up(results, self._constraints, where=self._transaction.url)
         if problem:
             self.refuse(problem)
         return counts
 
     def refuse(self, message: str) -> NoReturn:
-        """Raises InvalidInputError; what was written is deleted."""
-        self._job.abort(self._transaction, self._files)
+        """Deletes what was written, and raises InvalidInputError."""
+        abort_files(self._transaction, self._files)
         raise InvalidInputError(f"{message}; nothing was committed")
 
     def commit(self, metrics: Mapping[str, int]) -> Commit:
         self._transaction.vouch_for_rows()
-        return commit_files(self._transaction, self._files, self._job.schema, metrics=metrics)
+        return commit_files(self._transaction, self._files, self._plan.schema_to_record, metrics=metrics)
 
 
 _Batches = Iterator[pa.RecordBatch]
@@ -161,61 +155,66 @@ _Step = Callable[[_Batches], _Batches]
 def _run(
     rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int], coded: bool
 ) -> list[Row]:
-    """What the tasks tell, of this schema; `task` is made of what unpacks their batches; the rest as in `pack`."""
+    """Runs tasks over the rows, and returns their results, which have this schema.
+
+    `task` makes the function of a task from the function that unpacks its batches. `together`, `coded`: see `pack`.
+    """
     with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
         packed, packing = pack(rows, together=together, coded=coded)
         return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 
 def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
-    """What to show of a row that violates it: by position, the columns that it names."""
+    """The columns to show of a row that violates the constraint, by position: those that the constraint names."""
     own = str(constraint.column).lower()
     is_shown = [name.lower() == own or has_word(constraint.sql or "", name) for name in columns]
     return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a task tells: its files, and how many rows had which fate."""
+class TaskResult:
+    """The result of a task: its files, and the number of rows of each fate."""
 
     files: Sequence[str]
     counts: Mapping[int, int]
     examples: Mapping[int, str]
-    """By fate, of rows that violate something."""
+    """By fate: a row that violates a constraint."""
 
 
 def run_with_fates(
-    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, tells_changes: bool = False
-) -> Told:
-    """As `task.run_task`, for rows whose fate follows their columns; files of their own may tell which change."""
-    if not tells_changes:
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, records_changes: bool = False
+) -> TaskResult:
+    """As `task.run_task`, for rows whose last column is their fate; if `records_changes`, also writes change files."""
+    if not records_changes:
         return _run_with_fates(spec, batches, constraints, lambda batch: None)
     with Spill() as spill:
         changes = Waiting()
         place = len(spec.columns)
-        told = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
+        result = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
         files = run_task(_of_changes(spec), changes.batches(spill))
-        plain = [encode_file_info(replace(info, statistics=None)) for info in files]  # nobody chooses files by them
-        return replace(told, files=[*told.files, *plain])
+        plain = [
+            encode_file_info(replace(info, statistics=None)) for info in files
+        ]  # no reader skips change files by statistics
+        return replace(result, files=[*result.files, *plain])
 
 
 def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
-    """The rows of a batch that change, and how, in the place of their fates."""
-    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(_TYPES, pa.int8()))))
-    types: Any = pa.array([_TYPES.get(it) for it in Fate], pa.string())
+    """The rows of a batch that change, with the change type in the place of the fate."""
+    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(CHANGE_TYPES, pa.int8()))))
+    types: Any = pa.array([CHANGE_TYPES.get(it) for it in Fate], pa.string())
     arrays = [*changed.columns[:place], types.take(changed.column(place))]
-    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), TYPE])
+    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
 
 
 def _of_changes(spec: TaskSpec) -> TaskSpec:
     metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
-    columns = (*spec.columns, (len(spec.columns), TYPE))
+    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
     return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
 
 
 def _run_with_fates(
     spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, see: Callable[[pa.RecordBatch], None]
-) -> Told:
+) -> TaskResult:
     names = [name for _, name in spec.columns]
     named = {VIOLATES + i: shown(constraint, names) for i, constraint in enumerate(constraints.each)}
     counts, examples = Counter[int](), dict[int, str]()
@@ -223,8 +222,8 @@ def _run_with_fates(
     def stay() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             fates = batch.column(len(names))
-            told: Any = pc.value_counts(fates)
-            news = {entry["values"]: entry["counts"] for entry in told.to_pylist()}
+            counted: Any = pc.value_counts(fates)
+            news = {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
             for number in news.keys() & named.keys() - examples.keys():
                 row = pc.index(fates, number).as_py()
                 examples[number] = describe({name: _python(batch.column(i)[row]) for i, name in named[number].items()})
@@ -233,13 +232,13 @@ def _run_with_fates(
             stays = pc.less_equal(fates, pa.scalar(max(STAYS), pa.int8()))
             yield batch if pc.all(stays).as_py() else batch.filter(stays)
 
-    return Told([encode_file_info(info) for info in run_task(spec, stay())], counts, examples)
+    return TaskResult([encode_file_info(info) for info in run_task(spec, stay())], counts, examples)
 
 
-def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tuple[Counter[Fate], str | None]:
-    """How many rows of all tasks had which fate, and what is wrong where some violate a constraint."""
+def add_up(results: Iterable[TaskResult], constraints: Constraints, *, where: str) -> tuple[Counter[Fate], str | None]:
+    """The number of rows of each fate, of all tasks; and a message if rows violate a constraint, else None."""
     counts, examples = Counter[int](), dict[int, str]()
-    for it in told:
+    for it in results:
         counts.update(it.counts)
         examples = {**it.examples, **examples}
     if first := min((number for number in counts if number >= VIOLATES), default=None):
@@ -248,22 +247,24 @@ def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tup
 
 
 _COLUMNS = ["file", "fate", "rows", "example", "copied"]
-_TOLD = "file string, fate byte, rows long, example string, copied string"
+_SCHEMA = "file string, fate byte, rows long, example string, copied string"
 
 
 def _copied(lines: Iterable[Row]) -> list[Copied]:
     return [msgspec.json.decode(line.copied, type=Copied) for line in lines if line.copied is not None]
 
 
-def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | None, tells_changes: bool) -> _Step:
-    """`run_with_fates` as DataFrame.mapInArrow calls it: a line for each file, each fate, and for what was copied."""
+def map_with_fates(
+    spec: TaskSpec, unpack: _Step, constraints: Constraints, old: OldFiles | None, records_changes: bool
+) -> _Step:
+    """`run_with_fates` for DataFrame.mapInArrow: a line for each file, a line for each fate, a line for old files."""
 
     def write(batches: _Batches) -> _Batches:
         copied = Copied()
         rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
-        told = run_with_fates(spec, rows, constraints, tells_changes=tells_changes)
-        lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in told.files]
-        lines += [(None, fate, rows, told.examples.get(fate), None) for fate, rows in told.counts.items()]
+        result = run_with_fates(spec, rows, constraints, records_changes=records_changes)
+        lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in result.files]
+        lines += [(None, fate, rows, result.examples.get(fate), None) for fate, rows in result.counts.items()]
         lines += [(None, None, None, None, msgspec.json.encode(copied).decode())]
         kinds = (pa.string(), pa.int8(), pa.int64(), pa.string(), pa.string())
         columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
@@ -275,19 +276,19 @@ def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | No
 def _python(value: Any) -> Any:
     try:
         return value.as_py()
-    except (ValueError, OverflowError):  # a date after 9999, or within a value
+    except (ValueError, OverflowError):  # a date after 9999, or a nested value with one
         return str(value.cast(pa.string())) if not pa.types.is_nested(value.type) else "…"
 
 
 def describe(values: Mapping[str, Any]) -> str:
-    """A row, as far as it fits into a message."""
+    """A row for a message, cut off at 300 characters."""
     return describe_texts({name: _text(value) for name, value in values.items()})
 
 
 def describe_texts(texts: Mapping[str, str | None]) -> str:
-    """The same of texts, which need no quotes."""
-    told = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
-    return f"{', '.join(told):.300}"
+    """As `describe`, of values that are texts already, shown without quotes."""
+    parts = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
+    return f"{', '.join(parts):.300}"
 
 
 def _text(value: Any) -> str:

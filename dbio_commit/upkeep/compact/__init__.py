@@ -1,1 +1,1 @@
-"""Compaction: small files of a table become large ones, with the same rows."""
+"""Compaction: merges small files of a table into large ones, with the same rows."""

@@ -1,21 +1,14 @@
-"""Which small files go into which new one, and which new files are committed together. Pure."""
+"""Decides which small files become one new file, and which new files are committed together. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
 
-TARGET_BYTES = 128 * 1000 * 1000
-"""Of a new file, as large as the files that go into it together."""
-
-MOST_Z_COLUMNS = 8
-"""By so many, a thousandth of the rows still spans about half of each column."""
-
 COMMIT_BYTES = 16 * 1000**3
 COMMIT_FILES = 50_000
-"""What one commit takes at most: so much work is lost when a process dies, and so many paths are in its marker."""
+"""The most that one commit replaces. It bounds the work that is lost if a process dies, and the paths in the marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +19,7 @@ class Bin:
 
     @property
     def directory(self) -> str:
-        """Of the partition, relative to the root."""
+        """The directory of the partition, relative to the root."""
         return names.split(self.files[0].path)[0]
 
     @property
@@ -35,19 +28,8 @@ class Bin:
 
     @property
     def size(self) -> int:
-        """In bytes; of unknown sizes, nothing."""
+        """In bytes. Files of unknown size count as 0."""
         return sum(_size(file) for file in self.files)
-
-
-def check_order(sort_by: Sequence[str], z_order: Sequence[str]) -> None:
-    """Raises InvalidInputError for two orders at once, and for a curve through too many columns."""
-    if sort_by and z_order:
-        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
-    if len(z_order) > MOST_Z_COLUMNS:
-        raise InvalidInputError(
-            f"z_order goes by {MOST_Z_COLUMNS} columns at most, not by {len(z_order)}: the more there are, the less of "
-            "the data a condition on one of them leaves out"
-        )
 
 
 def plan_bins(
@@ -58,11 +40,11 @@ def plan_bins(
     min_files: int = 1,
     anew: Collection[str] = frozenset(),
 ) -> list[Bin]:
-    """What to put together, directory by directory; a file that is large enough stays as it is.
+    """The files to merge, for each directory. A file of at least three quarters of `target_size` stays as it is.
 
-    First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
-    do. Fewer than `min_files` that would come together are left, and so is a file alone, unless its rows are to be put
-    in order. The files of `anew`, paths, are written anew in any case.
+    First fit, in the order given: no two files that stay would fit into one, so that a second plan finds nothing to do.
+    Fewer than `min_files` files are not merged. A single file stays, unless rows are to be sorted (`in_order`). The
+    files with the paths `anew` are rewritten in any case.
     """
     by_directory: dict[str, list[DataFile]] = {}
     large: dict[str, list[DataFile]] = {}
@@ -86,7 +68,7 @@ def plan_bins(
 def _first_fit(files: Sequence[DataFile], target_size: int) -> list[list[DataFile]]:
     smallest = min(map(_size, files), default=0)
     bins: list[list[DataFile]] = []
-    open_bins: list[tuple[list[DataFile], int]] = []  # those with room for the smallest, and how much room
+    open_bins: list[tuple[list[DataFile], int]] = []  # bins with room for the smallest file, and their room
     for file in files:
         size = _size(file)
         at = next((i for i, (_, room) in enumerate(open_bins) if size <= room), None)
@@ -109,7 +91,7 @@ def _size(file: DataFile) -> int:
 def in_commits(
     bins: Sequence[Bin], *, most_bytes: int = COMMIT_BYTES, most_files: int = COMMIT_FILES
 ) -> Iterator[list[Bin]]:
-    """The bins that are committed together, in order: as many as the bounds allow, and at least one."""
+    """The bins of each commit, in order: as many as the bounds allow, and at least one."""
     together: list[Bin] = []
     size = count = 0
     for bin in bins:

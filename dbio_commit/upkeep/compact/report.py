@@ -22,8 +22,8 @@ class Compacted:
     """How many rows it has; None in a dry run."""
 
 
-STOPPED = "the compaction was told to stop"
-"""A reason why files are left."""
+STOPPED = "the compaction was stopped"
+"""A reason why files are left as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class CompactReport:
 
     @property
     def files_before(self) -> int:
-        """How many files were compacted."""
+        """The number of files that were compacted."""
         return sum(it.files for it in self.compacted)
 
     @property

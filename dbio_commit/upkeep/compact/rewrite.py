@@ -1,7 +1,7 @@
-"""One new file of the rows of small ones: what a thread does here, and a task of Spark's there.
+"""Writes one new file with the rows of small ones, in a thread of this process or in a Spark task.
 
-Rows are read by row groups and written by row groups, so that memory is bounded; to be put in order, those of one new
-file are in memory together. Which files those are is in `plan`, what becomes of the new one in `run`.
+Rows are read and written by row groups, so that memory is bounded. If rows are sorted, all rows of a new file are in
+memory together. `plan` chooses the files, and `run` commits the new ones.
 """
 
 import json
@@ -33,41 +33,42 @@ from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_vers
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_footer, read_rows, refuse_loss
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.z_order import z_order
 
 Z_PARTS = 4
-"""So many times the row groups, along a Z-curve: its columns share what readers can skip by. Costs 3% in size."""
+"""Files along a Z-curve have so many times as many row groups, as several columns share what readers can skip. Costs 3%
+in size."""
 
 _AHEAD_FILES = 32
-"""So many are fetched at once, and no more bytes than one of them may have."""
+"""The most files that are fetched at once. Together they have at most WHOLE_BYTES, or are a single file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What whoever rewrites a bin must know, beside its files."""
+    """What a rewrite of a bin needs besides the files."""
 
     tid: str
     job: str
     columns: str
-    """The table's, without partition columns, as Spark's JSON."""
+    """The table's columns without partition columns, as Spark's JSON."""
     sort_by: tuple[str, ...] = ()
     z_order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one bin: its new file, or why there is none."""
+    """The new file of a bin, or the reason why there is none."""
 
     number: int
-    """Of the bin, in its commit."""
+    """The number of the bin in its commit."""
     file: FileInfo | None = None
     problem: str = ""
     missing: bool = False
-    """Whether it lacks one of its files: somebody removed it, and vacuum came."""
+    """Whether one of its files does not exist any more: another commit removed it, and vacuum deleted it."""
 
 
 def encode_outcome(outcome: Outcome) -> str:
@@ -79,9 +80,9 @@ def decode_outcome(text: str) -> Outcome:
 
 
 def rewrite(store: Store, work: Work, bin: Bin, *, number: int, attempt: int) -> Outcome:
-    """Writes the rows of the bin's files to one new file, durably, and reads back how many are there.
+    """Writes the rows of the bin's files to one new file, durably, and checks the number of rows in it.
 
-    What cannot be read is a problem of this bin alone. Raises StoreError.
+    A file that cannot be read is a problem of this bin only. Raises StoreError.
     """
     try:
         return Outcome(number=number, file=_Rewriting(store, work, bin).run(number, attempt))
@@ -138,7 +139,8 @@ class _Rewriting:
         return file.close(self._footer())
 
     def _footer(self) -> dict[str, str]:
-        """As Spark's own; its version, by which its readers know the calendar of old days, only where all have one."""
+        """The metadata that Spark writes, too. Spark's version, from which Spark's readers conclude the calendar of old
+        dates, is set only if all files have it."""
         versions = [version for version in self._versions if version]
         known = {SPARK_VERSION: min(versions, key=parse_version)} if len(versions) == len(self._versions) else {}
         return {ROW_METADATA: self._work.columns, **known}
@@ -148,15 +150,16 @@ class _Rewriting:
             written = pq.ParquetFile(stream).metadata.num_rows
         if not self._rows == info.rows == written:
             raise StoreError(
-                f"the {len(self._bin.files)} files of {self._store.url_of(self._bin.directory)} that were to be "
-                f"compacted hold {self._rows} rows by their footers, and {written} were written; nothing was "
-                "committed: run `dbio check`"
+                f"the {len(self._bin.files)} files to compact in {self._store.url_of(self._bin.directory)} have "
+                f"{self._rows} rows by their footers, but {written} were written; nothing was committed: run "
+                "`dbio check`"
             )
 
     # --- read -----------------------------------------------------------------------------------------------------
 
     def _columns_with_nan(self) -> frozenset[str]:
-        """Those to write without statistics: that must be known before the first row group, and no footer tells."""
+        """The columns with NaN, which are written without statistics. They must be known before the first row group is
+        written. Footers do not have them, so this reads all columns of floats."""
         floats = pa.schema([field for field in self._target if pa.types.is_floating(field.type)])
         found = set[str]()
         if floats:
@@ -171,10 +174,8 @@ class _Rewriting:
             order: Any = pc.sort_indices(table, [(name, "ascending") for name in by]) if by else z_order(table, along)
             for start in range(0, len(order), ROW_GROUP_ROWS):
                 yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
-        except pa.ArrowException as error:  # more text than Arrow takes at once, for one
-            raise InvalidInputError(
-                f"its rows cannot be ordered: {error!s:.200}; give a smaller target size"
-            ) from error
+        except pa.ArrowException as error:  # for example, more bytes of text than an Arrow array may have
+            raise InvalidInputError(f"its rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         for files in _windows(self._bin.files):
@@ -192,11 +193,11 @@ class _Rewriting:
             raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from Cause.of(error)
 
     def _look(self, parquet: pq.ParquetFile, source: Any, where: str) -> None:
-        """Raises InvalidInputError for what other readers would see otherwise in a new file."""
+        """Raises InvalidInputError if other readers would read values differently from the new file."""
         footer = parquet.metadata
         self._rows += footer.num_rows
         if has_old_calendar(footer):
-            raise InvalidInputError(f"{where} was written by an old Spark, whose calendar only Spark knows")
+            raise InvalidInputError(f"{where} was written by an old Spark version with another calendar")
         self._versions.append(spark_version(footer))
         refuse_loss(parquet, self._target, partition=names.parse_partition(self._bin.directory), where=where)
         if self._codec is None and footer.num_row_groups and footer.num_columns:
@@ -204,7 +205,7 @@ class _Rewriting:
 
 
 def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    """The files, some at a time."""
+    """The files in the groups that are fetched together."""
     window: list[DataFile] = []
     size = 0
     for file in files:

@@ -1,7 +1,7 @@
-"""From a table to the report: some commits, each of which puts new files in the place of old ones with the same rows.
+"""Runs a compaction: several commits, each of which replaces files by new ones with the same rows.
 
-Which files is in `plan`, how one is written in `rewrite`. Appends go on beside it; what somebody else rewrites or
-overwrites meanwhile is left to the next compaction.
+`plan` chooses the files, and `rewrite` writes a new one. Other writers may append meanwhile. Files that they rewrite or
+overwrite are left to the next compaction.
 """
 
 import json
@@ -14,31 +14,32 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.packages import needs
-from dbio_commit.base.texts import Cause
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.data.fitting import without
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows, recorded_rows
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
+from dbio_commit.upkeep.compact.options import CompactOptions
+from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.publish import publish_as_set
 
 with needs("compaction"):
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from dbio_commit.data import columns as kinds
+    from dbio_commit.log.found_columns import table_columns
     from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
 
 _log = get_logger(__name__)
 
 Hands = Callable[[Work, Sequence[Bin]], Sequence[Outcome]]
-"""Rewrites each of the bins, which are numbered in this order."""
+"""Rewrites the bins. The number of an outcome is the position of its bin."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -46,45 +47,36 @@ _THREADS = min(4, os.cpu_count() or 1)
 def compact(
     store: Store,
     clock: Clock,
+    options: CompactOptions,
     *,
-    target_size: int = TARGET_BYTES,
-    where: str | None = None,
-    sort_by: str | Sequence[str] = (),
-    z_order: str | Sequence[str] = (),
-    min_files: int = 1,
     dry_run: bool = False,
     time_zone: str | None = None,
     hands: Hands | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> CompactReport:
-    """See `Table.compact`. `hands` do the work, by default in threads; `stop` is asked before each commit."""
-    if type(target_size) is not int or target_size < 1:
-        raise InvalidInputError(f"target_size is {target_size!r:.100}, not a number of bytes from 1")
-    if type(min_files) is not int or min_files < 1:
-        raise InvalidInputError(f"min_files is {min_files!r:.100}, not a number from 1")
-    sort_by, z_order = ([it] if isinstance(it, str) else it for it in (sort_by, z_order))
-    check_order(sort_by, z_order)
+    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit."""
+    where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}, so that no rewrite of it is atomic; `dbio adopt` makes it a table"
+            f"{store.url} has no {names.DESCRIPTOR}, so a rewrite would not be atomic; `dbio adopt` makes it a table"
         )
     if where is not None and snapshot.schema is None:
         raise InvalidInputError(
-            f"no writer has recorded the columns of {store.url}, so that where={where!r:.100} would choose all files; "
+            f"no writer has recorded the columns of {store.url}, so where={where!r:.100} cannot leave out any file; "
             "compact without a condition"
         )
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run)
     columns = _columns(snapshot, store)
-    by = _order_columns(sort_by, columns, snapshot)
-    along = _order_columns(z_order, columns, snapshot)
+    by = _order_columns(options.sort_by, columns, snapshot)
+    along = _order_columns(options.z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
     bins = plan_bins(
         chosen.files,
-        target_size=target_size,
+        target_size=options.target_size,
         in_order=bool(by or along),
-        min_files=min_files,
+        min_files=options.min_files,
         anew=find_unlike(store, chosen, columns),
     )
     if dry_run:
@@ -101,7 +93,7 @@ def compact(
 
 
 def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Hands:
-    """What rewrites so many bins at once; none any more, once it is to stop."""
+    """Rewrites bins in `at_once` threads. Begins no more once `stop` returns true."""
 
     def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
         def one(numbered: tuple[int, Bin]) -> Outcome:
@@ -121,7 +113,7 @@ class _Run:
     """One compaction, commit by commit."""
 
     def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None]) -> None:
-        """`rows` says how many files have, as their writers recorded it."""
+        """`rows` are the recorded numbers of rows of files, by path."""
         self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
@@ -137,12 +129,12 @@ class _Run:
         )
 
     def commit(self, bins: Sequence[Bin]) -> None:
-        """Rewrites these, and commits those that nobody else has changed meanwhile."""
+        """Rewrites these bins, and commits those that no other commit has changed meanwhile."""
         bins = [bin for bin, live in zip(bins, self._are_live(bins), strict=True) if live]
         if not bins:
             return
         target = look(self._store, self._clock)
-        if target.scope is not Scope.TABLE:  # a begin would make a new one
+        if target.scope is not Scope.TABLE:  # `begin` would make a new table
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
         with begin(
             self._store, self._clock, follow_up=publish_as_set, operation="rewrite", target=target, changes_rows=False
@@ -170,14 +162,14 @@ class _Run:
         self.compacted += [_compacted(bin, file) for bin, file in done]
 
     def _are_live(self, bins: Sequence[Bin]) -> list[bool]:
-        """Whether all of its files are, for each; leaves the others."""
+        """For each bin, whether all of its files are live. Reports the other bins as left."""
         live = {file.path for file in read_snapshot(self._store, self._clock).files}
         found = [live.issuperset(bin.paths) for bin in bins]
         self.leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
         return found
 
     def _without_problems(self, outcomes: Iterable[tuple[Bin, Outcome]]) -> list[tuple[Bin, FileInfo]]:
-        """Those that have a new file; leaves the others."""
+        """The bins that have a new file. Reports the other bins as left."""
         done: list[tuple[Bin, FileInfo]] = []
         for bin, outcome in outcomes:
             if outcome.missing:
@@ -187,8 +179,8 @@ class _Run:
                 self.leave([bin], outcome.problem)
             elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.file.rows):
                 self._store.delete_many([outcome.file.path])
-                held = f"they hold {outcome.file.rows} rows, and their writers recorded {recorded}"
-                self.leave([bin], f"{held}: somebody changed some in their place; `dbio check` looks further")
+                held = f"they have {outcome.file.rows} rows, but their writers recorded {recorded}"
+                self.leave([bin], f"{held}: somebody changed some of the files; run `dbio check` to find out more")
             else:
                 done.append((bin, outcome.file))
         return done
@@ -197,7 +189,7 @@ class _Run:
         self.left += [LeftFiles(paths=bin.paths, size=bin.size, reason=reason) for bin in bins]
 
 
-_CHANGED = "somebody else removed or rewrote some of them meanwhile"
+_CHANGED = "another commit removed or rewrote some of them meanwhile"
 
 
 def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
@@ -215,33 +207,20 @@ def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
 
 
 def _columns(snapshot: Snapshot, store: Store) -> Mapping[str, Any]:
-    """The table's columns without partition columns, as Spark's JSON; where no writer recorded any, the newest file's.
+    """The table's columns without partition columns, as Spark's JSON.
 
-    Raises InvalidInputError where that does not say what they mean.
+    Raises InvalidInputError if the recorded columns are none, or cannot be found.
     """
-    lower = {column.lower() for column in snapshot.partition_columns}
-    found = snapshot.schema
-    if found is None:
-        newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
-        found = _columns_of_file(store, newest.path)
+    found = table_columns(store, snapshot)
     kinds.arrow_schema(found, where=store.url)  # refuses what is none
-    return {"type": "struct", "fields": [it for it in found["fields"] if it["name"].lower() not in lower]}
-
-
-def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
-    where = store.url_of(path)
-    try:
-        with store.open_read(path) as stream:
-            parquet = pq.ParquetFile(stream)
-        return kinds.told_columns(parquet, where=where)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from Cause.of(
-            error
-        )
+    return without(found, snapshot.partition_columns)
 
 
 def _order_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
-    """As the table spells them, without partition columns, of which a file has one value. Raises InvalidInputError."""
+    """The columns as the table spells them. Leaves out partition columns, as a file has one value of each.
+
+    Raises InvalidInputError.
+    """
     schema = kinds.arrow_schema(columns, where=snapshot.url)
     spelling = {field.name.lower(): field for field in schema}
     partition = {column.lower() for column in snapshot.partition_columns}
@@ -251,7 +230,7 @@ def _order_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot:
             raise InvalidInputError(f"{name!r:.100} is no column of {snapshot.url}; see `dbio schema`")
         field = spelling.get(name.lower())
         if field is not None and pa.types.is_nested(field.type):
-            raise InvalidInputError(f"column {name!r} is {field.type}, which has no order; take another")
+            raise InvalidInputError(f"column {name!r} is {field.type}, which has no order; name another column")
         if field is not None:
             found.append(field.name)
     return tuple(dict.fromkeys(found))

@@ -1,7 +1,7 @@
-"""Rows along a Z-curve (Morton order) of several columns, so that any stretch of them is narrow in each. Pure.
+"""Sorts rows along a Z-curve (Morton order) of several columns: neighbours have similar values in each column. Pure.
 
-Values count by where they stand among the others, not by what they are: so all kinds that have an order can be mixed,
-and a few far-off values do not push the rest together.
+Uses the rank of a value among all values, not the value itself. So columns of all types with an order can be combined,
+and a few extreme values do not matter.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 
 _CODE_BITS = 64
 _KEY_BITS = 16
-"""Of each column, where there are few: 65,536 steps, more than any file has row groups."""
+"""The bits of each column, if there are few columns: 65,536 steps, more than any file has row groups."""
 _TABLE_BITS = 8
 
 
 def z_order(table: pa.Table, columns: Sequence[str]) -> Any:
-    """The positions of the rows in their order along the curve; rows at one place of it stay as they come."""
+    """The positions of the rows in the order of the curve. The sort is stable."""
     return pc.array_sort_indices(z_codes([table.column(name) for name in columns]))
 
 
 def z_codes(columns: Sequence[Any]) -> Any:
-    """For each row of chunked arrays, its place on the curve: the bits of its keys by turns, the first foremost."""
+    """The place of each row of chunked arrays on the curve: the bits of its keys by turns, the first column first."""
     bits = min(_KEY_BITS, _CODE_BITS // len(columns))
     spread = pa.array([_spread(value, len(columns)) for value in range(1 << _TABLE_BITS)], pa.uint64())
     codes: Any = None
@@ -38,12 +38,12 @@ def z_codes(columns: Sequence[Any]) -> Any:
 
 
 def keys(column: Any, *, bits: int) -> Any:
-    """For each value, its place among all as a number of so many bits; nulls are least, NaN is greatest.
+    """The rank of each value among all values, scaled to so many bits. Nulls are least, NaN is greatest.
 
-    Of equal values, it is the middle of their places. So the first bit divides the rows as evenly as it can, and tells
-    apart two values that are all there is.
+    Equal values have the middle of their ranks. So the first bit divides the rows as evenly as possible, and separates
+    two values if there are only two.
     """
-    if pa.types.is_null(column.type) or not len(column):  # which Arrow does not rank
+    if pa.types.is_null(column.type) or not len(column):  # Arrow's rank does not accept these
         return pa.repeat(pa.scalar(0, pa.uint32()), len(column))
     nulls: Any = pc.is_null(column)
     ranks: Any = pc.if_else(nulls.combine_chunks(), _uint64(0), pc.rank(column, "ascending", tiebreaker="dense"))
@@ -51,7 +51,7 @@ def keys(column: Any, *, bits: int) -> Any:
     differs: Any = pc.not_equal(in_order[1:], in_order[:-1])
     inner: Any = pc.add(pc.cast(pc.indices_nonzero(differs), pa.uint64()), _uint64(1))
     edges = pa.concat_arrays([pa.array([0], pa.uint64()), inner, pa.array([len(column)], pa.uint64())])
-    middles: Any = pc.add(edges[1:], edges[:-1])  # twice each, to be whole
+    middles: Any = pc.add(edges[1:], edges[:-1])  # twice the middle of each, so that it is an integer
     each = pc.cast(pc.divide(pc.shift_left(middles, _uint64(bits)), _uint64(2 * len(column))), pa.uint32())
     return pc.take(each, ranks if column.null_count else pc.subtract(ranks, _uint64(1)))
 
@@ -61,5 +61,5 @@ def _uint64(value: int) -> Any:
 
 
 def _spread(value: int, apart: int) -> int:
-    """Its bits, each so many places from the next."""
+    """The number with its bits moved `apart` places from each other."""
     return sum((value >> bit & 1) << bit * apart for bit in range(_TABLE_BITS))

@@ -1,7 +1,7 @@
-"""What other engines read: a table of ours published as a Delta log, as Spark's list of files, as Hive's manifests.
+"""Publishes a dbio table for other engines: as a Delta log, as Spark's list of files, as Hive's manifests.
 
-What is published is always exactly one snapshot. Each publication has a number, which is known before the snapshot is
-read, and is created with put-if-absent: so none is older than the one before, and none shows what is not committed.
+A publication shows exactly one snapshot. Its number is known before the snapshot is read, and it is created with
+put-if-absent. Therefore no publication is older than the one before it, and none shows what is not committed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +37,11 @@ __all__ = [
 _log = get_logger(__name__)
 
 _ATTEMPTS = 20
-"""How often others may be faster."""
+"""How often other publishers may be faster before this one gives up."""
 
 
 class _Way(NamedTuple):
-    """How a table is published in one format."""
+    """The functions of a module that publishes in one format."""
 
     look: Callable[[Store], Any]
     put: Callable[[Store, Clock, Any, Live], Published | None]
@@ -57,25 +57,24 @@ _WAYS: Mapping[Format, _Way] = {
 
 
 def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]:
-    """Publishes the table as it is now, in these formats; writes nothing where nothing has changed.
+    """Publishes the current state of the table in these formats. Writes nothing if nothing has changed.
 
-    Raises InvalidInputError where it is no table of ours, has what a format cannot hold, or lies in partitions on whose
-    values readers do not agree; UnsupportedTableError where
-    somebody else has written to a publication; CommitConflictError where others keep being faster; StoreError. What
-    was published before such an error, in another format, stays.
+    Raises InvalidInputError if it is no dbio table, has something that a format cannot hold, or has partition values on
+    which readers do not agree; UnsupportedTableError if another tool has written to a publication; CommitConflictError
+    if other publishers keep being faster; StoreError. Formats that were published before the error stay published.
     """
     done: dict[Format, Published] = {}
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
         seen = {it: _WAYS[it].look(store) for it in to if it not in done}
-        live = read_live(store, clock)  # after the looks: no publication that they showed is newer
+        live = read_live(store, clock)  # read after the looks, so that no publication that they found is newer
         now = live.snapshot
         refuse_unread(now.files, partition_types(now.schema, now.partition_columns), where=store.url)
         prove_store(store)
         for it, listing in seen.items():
             try:
                 found = _WAYS[it].put(store, clock, listing, live)
-            except ObjectNotFoundError as error:  # somebody has tidied up since the look
+            except ObjectNotFoundError as error:  # a vacuum has deleted old publications since the look
                 gone, found = error, None
             if found is not None:
                 done[it] = found
@@ -87,23 +86,23 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
 
 
 def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
-    """Publishes in the formats that the table's settings name, after something was committed or found lagging.
+    """Publishes in the formats that the table's settings name, after a commit, or if a publication is behind.
 
-    What fails is logged, for what was committed is: the next commit, vacuum or `dbio publish` makes up for it.
+    An error is only logged, since the commit has succeeded. The next commit, vacuum or `dbio publish` catches up.
     """
     wanted = published_forms(settings)
-    for it in Format:  # one by one, so that what one format cannot hold keeps no other back
+    for it in Format:  # one by one: a table that one format cannot hold is still published in the others
         if it not in wanted:
             continue
         with courtesy(_log, _LAGS, store.url, it):
             publish(store, clock, [it])
 
 
-_LAGS = "%s lags in the form %s, until it is published again by the next commit, vacuum or `dbio publish`"
+_LAGS = "%s is behind in the format %s, until it is published again by the next commit, vacuum or `dbio publish`"
 
 
 def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
-    """What makes other engines read something else than the table, or keeps it from being published on.
+    """Problems that make other engines read something other than the table, or that prevent its next publication.
 
     `entries` are all files of the table. Changes nothing.
     """
@@ -112,9 +111,10 @@ def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list
 
 
 def find_own(store: Store, entries: Iterable[Entry], table_id: str) -> list[list[Entry]]:
-    """What publishers of this table wrote, in the steps to delete it in; `entries` are all files of the table.
+    """What publishers of this table wrote, in the order in which it is to be deleted. `entries` are all files of the
+    table.
 
-    Whatever else lies there is somebody else's: another writer's version, a stream's list, a note.
+    All else in these directories belongs to others: another writer's version, a stream's list, a note.
     """
     there = [entry for entry in entries if is_published(entry.path)]
     found = [way.own(store, there, table_id) for way in _WAYS.values()] if there else []

@@ -1,7 +1,7 @@
-"""Publishes a table as a Delta log: a version for all that has come since the last, and checkpoints now and then.
+"""Publishes a table as a Delta log: a version for all commits since the last one, and sometimes a checkpoint.
 
-Each version shows exactly one snapshot of ours: what it adds and removes is the difference between the snapshot and
-what the log adds up to, so a publication mends whatever an earlier one left. Rules: PROTOCOL.md section 14.
+Each version shows exactly one snapshot of the table. It adds and removes the difference between the snapshot and the
+state of the log, so that it also repairs what an earlier version left wrong. Rules: PROTOCOL.md section 14.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,8 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_respelled
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
-from dbio_commit.protocol.markers import Bounds, bounds_in
+from dbio_commit.protocol.markers.commit import bounds_in
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
@@ -65,21 +66,21 @@ from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
 _log = get_logger(__name__)
 
 _REMOVALS_KEPT = timedelta(days=7)
-"""Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""
+"""Delta's own default: how long a checkpoint records removals, and Delta's vacuum keeps the files."""
 
 _TIDS_NAMED = 1000
 
 
 def look(store: Store) -> DeltaListing:
-    """What lies in the log. The next version's number is taken from it, before our snapshot is read."""
+    """The contents of the log. The next version's number follows from it, before the snapshot is read."""
     return DeltaListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Published | None:
-    """Creates the next version, if there is anything new. None where somebody else was faster: look again.
+    """Creates the next version, if anything is new. None if another publisher was faster: then look again.
 
-    Raises UnsupportedTableError where a version is not ours, CorruptMarkerError, InvalidInputError for columns that
-    Delta cannot hold.
+    Raises UnsupportedTableError if a version was not written by dbio, CorruptMarkerError, and InvalidInputError for
+    columns that Delta cannot hold.
     """
     snapshot, before = live.snapshot, replay(store, listing, live.table_id)
     known = _columns(store, live)
@@ -117,7 +118,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
 def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
     """Raises InvalidInputError for new files in which readers would take a column for null.
 
-    Once published, they are not looked at again.
+    Files that are published already are not checked again.
     """
     if unlike := find_respelled(store, come, columns):
         path, problem = min(unlike.items())
@@ -128,7 +129,8 @@ def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) 
 
 
 def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> bool:
-    """Whether the rows may be others: unless all that came rewrote what went, and all of that, with the same rows."""
+    """Whether rows may have changed. They have not if all added files were made by rewrites that keep rows, and if
+    these rewrites removed exactly the files that are gone."""
     writers = {live.files[path].tid for path in added}
     markers = [commit.marker for commit in live.snapshot.decided if commit.tid in writers]
     if not markers or any(marker.is_data_change for marker in markers) or len(markers) < len(writers):
@@ -139,7 +141,7 @@ def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> 
 def _columns(store: Store, live: Live) -> Mapping[str, Any]:
     if live.snapshot.schema is not None:
         return live.snapshot.schema
-    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.frames").table_columns(live.snapshot, store)
+    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.found_columns").table_columns(store, live.snapshot)
     return columns
 
 
@@ -155,14 +157,14 @@ def _engine() -> str:
 
 
 def _since(live: Live, before: Mark | None) -> list[str]:
-    """The newest commits, from the one after that which was published last."""
+    """The newest commits, from the one after the last published commit on."""
     tids = list(live.snapshot.tids)
     start = tids.index(before.tid) + 1 if before and before.tid in tids else 0
     return tids[start:][-_TIDS_NAMED:]
 
 
 def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> list[DeltaFile]:
-    """These of the live files as Delta has them, with what our markers tell of them."""
+    """These live files in Delta's terms, with what the markers record of them."""
     found: dict[str, DeltaFile] = {}
     for commit in live.snapshot.decided if paths else ():
         info = commit.marker.dbio_commit
@@ -183,9 +185,9 @@ def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> lis
 
 
 def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
-    """What the log adds up to: from what this process remembers, else from the last checkpoint, else from the start.
+    """The state of the log, from what this process remembers, or from the last checkpoint, or from the start.
 
-    Raises UnsupportedTableError where a version is somebody else's, or of another table; CorruptMarkerError.
+    Raises UnsupportedTableError if a version was written by another tool, or for another table; CorruptMarkerError.
     """
     last, start = listing.last, listing.last_checkpoint
     if last < 0:
@@ -199,7 +201,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     if state is None and start >= 0:
         state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
     told = [listing.versions[number] for number in wanted]
-    where = f"what {store.url_of(DIRECTORY)} says since its last checkpoint"
+    where = f"{store.url_of(DIRECTORY)} since its last checkpoint"
     refuse_large(told, most=MOST_BYTES_TOGETHER, where=where)
     versions = _read_versions(store, wanted, told, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
@@ -209,7 +211,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
 
 
 def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
-    """The last version since the checkpoint that this process remembers, and what the log added up to then."""
+    """The last version since the checkpoint that this process remembers, and the state of the log as of it."""
     place, versions = Place.of(store, table_id), listing.versions
     for number in sorted(versions, reverse=True):
         if number < listing.last_checkpoint:
@@ -224,7 +226,7 @@ _READ_AT_ONCE_BYTES = 64 * 1024**2
 
 
 def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry], table_id: str) -> Iterator[Version]:
-    """One after the other, all of this table; some at once, as long as they are small together."""
+    """The versions one after the other, all of this table. Small ones are read together."""
 
     def read(entry: Entry) -> Version:
         return decode_version(read_lines(store, entry), where=store.url_of(entry.path))
@@ -241,9 +243,9 @@ def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry
 
 
 def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
-    """Raises CorruptMarkerError where it is none, or of another table; and as `replay`, for its version.
+    """Raises CorruptMarkerError if the checkpoint is none, or of another table; and as `replay`, for its version.
 
-    Only a version says whose it is, in its first line: of a stranger's, nobody need read the checkpoint.
+    The first line of a version records who wrote it. If another tool did, the checkpoint need not be read.
     """
     version, entry = listing.versions[number], listing.checkpoints[number]
     head = decode_version(read_head(store, version), where=store.url_of(version.path))
@@ -260,7 +262,7 @@ _CHECKPOINTS = "dbio_commit.upkeep.publish.delta_checkpoint"
 
 def _torn(store: Store, number: int) -> CorruptMarkerError:
     return CorruptMarkerError(
-        f"{store.url_of(version_path(number))} is missing, so nobody can tell what the Delta log says; {SAVE}"
+        f"{store.url_of(version_path(number))} is missing, so that the state of the Delta log is not known; {SAVE}"
     )
 
 
@@ -268,8 +270,8 @@ def _refuse_others(store: Store, number: int, version: Version, table_id: str) -
     where = f"version {number} of {store.url_of(DIRECTORY)}"
     if version.mark is None:
         raise UnsupportedTableError(
-            f"{where} was written by {version.engine!r}, not by us: its rows are in no commit of this table, and "
-            f"nothing is published after it. {SAVE[0].upper()}{SAVE[1:]}; only dbio_commit may write here"
+            f"{where} was written by {version.engine!r}, not by dbio: its rows are in no commit of this table, and "
+            f"nothing is published after it. {SAVE[0].upper()}{SAVE[1:]}; only dbio may write here"
         )
     if version.mark.table_id != table_id:
         raise UnsupportedTableError(
@@ -283,7 +285,7 @@ def _refuse_others(store: Store, number: int, version: Version, table_id: str) -
 def _write_checkpoint(
     store: Store, clock: Clock, number: int, live: Live, columns: DeltaSchema, state: DeltaState
 ) -> None:
-    """A failure is logged, and nothing else: the version stands."""
+    """A failure is only logged: the version stays."""
     since = clock.now() - _REMOVALS_KEPT
     removed = {
         path: to_ms(at)
@@ -305,7 +307,7 @@ def _write_checkpoint(
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
-    """What keeps the log from being published on; `entries` are those of the table."""
+    """Problems that prevent further publications to this log. `entries` are those of the table."""
     try:
         replay(store, DeltaListing.of(entries, root=store.url), table_id)
     except (UnsupportedTableError, CorruptMarkerError) as error:
@@ -317,10 +319,10 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
 
 
 def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entry]:
-    """What nobody needs any more of the log, since a checkpoint of before the horizon says it.
+    """Objects of the log that are not needed any more, since a checkpoint from before the horizon covers them.
 
-    Raises UnsupportedTableError where the log is not all this table's, CorruptMarkerError where anything that the rest
-    hangs on cannot be read: then nothing of it may go.
+    Raises UnsupportedTableError if part of the log is not this table's, and CorruptMarkerError if something that the
+    rest depends on cannot be read. Then no object may be deleted.
     """
     listing = look(store)
     checkpoint, old = superseded(listing, horizon)
@@ -333,7 +335,7 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
 
 
 def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
-    """Versions that say that they are this table's, and checkpoints of these; `entries` are those of the table."""
+    """Versions that name this table, and checkpoints of these versions. `entries` are those of the table."""
     inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
     versions = [entry for entry in inside if is_version(entry.path)]
     is_own = store.ask_each(lambda entry: _is_own(store, entry, table_id), versions)

@@ -1,4 +1,4 @@
-"""Checkpoints of a Delta log: Parquet, one part, of Delta's version 1. Pure, but for pyarrow."""
+"""Checkpoints of a Delta log: Parquet, one part, of Delta's version 1. Pure, except that it uses pyarrow."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,8 @@ def encode_checkpoint(
     metadata: Mapping[str, Any],
     protocol: Mapping[str, Any],
 ) -> bytes:
-    """The state of a version. `removed_ms`: path -> when it was removed, of those that others may still read."""
+    """The checkpoint of a version. `removed_ms` maps each removed path that others may still read to the time of its
+    removal."""
     meta = {
         **metadata,
         "format": {"provider": "parquet", "options": []},
@@ -75,23 +76,24 @@ def encode_checkpoint(
 
 
 def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
-    """What it says, but for whose its version is. Raises CorruptMarkerError, also where it unpacks to too much."""
+    """The state in a checkpoint, without the table of its version. Raises CorruptMarkerError, also if it unpacks to too
+    much."""
     try:
         return _decode(body, where)
     except (pa.ArrowException, LookupError, TypeError, AttributeError, ValueError, OSError, RuntimeError) as error:
         raise CorruptMarkerError(
-            f"{where} is no checkpoint of a Delta log that we can read ({error!r:.200}); {SAVE}"
+            f"{where} is no checkpoint of a Delta log that can be read ({error!r:.200}); {SAVE}"
         ) from None
 
 
 _WANTED = ("add.path", "metaData.id", "metaData.schemaString", "metaData.partitionColumns", "protocol")
-"""All others may hold anything."""
+"""Only these columns are read. All others may have any contents."""
 
 _MOST_FOOTER_BYTES = 1024**2
-"""A footer has 7 kB for a million rows. How deep the columns of one may be is pyarrow's to bound: 100 levels."""
+"""A footer has 7 kB for a million rows. pyarrow limits the depth of columns to 100 levels."""
 
 _VALUE_BYTES = 8
-"""What a value takes beside its text, which is kept once."""
+"""The memory for a value besides its text, which is kept once."""
 
 
 def _decode(body: bytes, where: str) -> DeltaState:
@@ -103,12 +105,14 @@ def _decode(body: bytes, where: str) -> DeltaState:
     pages = measure(body, wanted)  # before pyarrow unpacks any
     if pages.unpacked_bytes + _VALUE_BYTES * pages.values > most_unpacked(len(body)):
         raise too_much(where)
-    # Equal texts once, as the file has them: a page of few bytes repeats a long one a million times.
+    # Equal texts are kept once, as in the file: a page of few bytes may repeat a long text a million times.
     texts = [columns[i].path for i in wanted if columns[i].physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
     paths = Paths(where, most_unpacked(len(body)))
     found: dict[str, list[dict[str, Any]]] = {"metaData": [], "protocol": []}
-    for group in range(metadata.num_row_groups):  # each has dictionaries of its own, which nested columns cannot join
+    for group in range(
+        metadata.num_row_groups
+    ):  # each batch has its own dictionaries, which nested columns cannot join
         table = file.read_row_group(group, columns=list(_WANTED), use_threads=False)
         added = pc.struct_field(table["add"], "path")
         paths.pass_over(added.null_count)
@@ -122,15 +126,15 @@ def _decode(body: bytes, where: str) -> DeltaState:
 
 def _only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(rows) != 1:
-        raise ValueError(f"it says {len(rows)} times what there is once")
+        raise ValueError(f"it has {len(rows)} records of which there must be one")
     return rows[0]
 
 
 def _rows(column: Any) -> list[dict[str, Any]]:
-    """Those that are not null; none of a second one, which there is not. Of its lists, each text is once in memory."""
+    """The values that are not null. Raises ValueError for a second record. Each text of its lists is once in memory."""
     rows = [chunk for chunk in column.drop_null().chunks if len(chunk)]
     if sum(map(len, rows)) > 1:
-        raise ValueError("it says more than once what there is once")
+        raise ValueError("it has several records of which there must be one")
     return [{name: _value(row.field(name)) for name in row.type.names} for row in rows]
 
 

@@ -1,7 +1,8 @@
-"""A Delta log as far as we write it: names and bodies of versions, what they add up to, what is not needed any more.
+"""The part of a Delta log that dbio writes: names and bodies of versions, their sum, and which ones are not needed.
+Pure.
 
-Pure. By Delta's protocol, in its public specification; columns and values are in `delta_schema`, the Parquet of its
-checkpoints in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
+It follows Delta's public protocol specification. Columns and values are in `delta_schema`, the Parquet of checkpoints
+in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
 """
 
 import re
@@ -49,47 +50,48 @@ def checkpoint_path(number: int) -> str:
 
 
 def file_path(path: str) -> str:
-    """A path in the table as a Delta log names it: URL-encoded once more, on top of Hive's escapes."""
+    """A path in the table as a Delta log names it: URL-encoded, on top of Hive's escapes."""
     return quote(path, safe="/=-._~")
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaListing:
-    """What lies in a Delta log, by number. Whatever else lies there is left alone."""
+    """The versions and checkpoints in a Delta log, by number. Other objects are ignored."""
 
     versions: Mapping[int, Entry]
     checkpoints: Mapping[int, Entry]
 
     @classmethod
     def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
-        """Of all files of the table at `root`, or of those in its log. Raises CorruptMarkerError as `by_number`."""
+        """From all files of the table at `root`, or only those of its log. Raises CorruptMarkerError as `by_number`."""
         inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
         return cls(by_number(inside, _VERSION, root=root), by_number(inside, _CHECKPOINT, root=root))
 
     @property
     def last(self) -> int:
-        """The last version; -1 where there is none."""
+        """The last version; -1 if there is none."""
         return max([*self.versions, *self.checkpoints], default=-1)
 
     @property
     def last_checkpoint(self) -> int:
-        """The last checkpoint's version; -1 where there is none."""
+        """The last checkpoint's version; -1 if there is none."""
         return max(self.checkpoints, default=-1)
 
     @property
     def since_checkpoint(self) -> list[Entry]:
-        """The versions that tell what came after the last checkpoint."""
+        """The versions after the last checkpoint."""
         return [entry for number, entry in self.versions.items() if number > self.last_checkpoint]
 
 
 _FEWEST, _MOST = 10, 100
-"""Versions between two checkpoints."""
+"""At most this many versions are between two checkpoints."""
 
 
 def checkpoint_is_due(listing: DeltaListing, number: int, size: int) -> bool:
-    """Whether to write one after version `number`, of `size` bytes.
+    """Whether to write a checkpoint after version `number`, which has `size` bytes.
 
-    Not before the versions outweigh the last one; but before the next version could not be read together with them.
+    It is due when the versions outweigh the last checkpoint, or when the next version could not be read together with
+    them.
     """
     last = listing.last_checkpoint
     since = number - max(last, 0)
@@ -99,16 +101,17 @@ def checkpoint_is_due(listing: DeltaListing, number: int, size: int) -> bool:
 
 
 class Superseded(NamedTuple):
-    """What a checkpoint has made useless."""
+    """The versions and checkpoints that a later checkpoint has replaced."""
 
     checkpoint: int
     entries: list[Entry]
 
 
 def superseded(listing: DeltaListing, horizon: datetime) -> Superseded:
-    """The versions and checkpoints before the last checkpoint that is older than the horizon, if they are, too.
+    """The versions and checkpoints before the last checkpoint that is older than the horizon, if they are older, too.
 
-    What they say, that checkpoint says, and so it did at the horizon already: who began to read since needs none.
+    That checkpoint has their contents, and had them at the horizon already. A reader that began since then needs none
+    of them.
     """
     last = max((number for number, entry in listing.checkpoints.items() if entry.modified < horizon), default=0)
     parts = [*listing.versions.items(), *listing.checkpoints.items()]
@@ -120,7 +123,7 @@ def is_version(path: str) -> bool:
 
 
 def version_of_checkpoint(path: str) -> str | None:
-    """The path of the version that the checkpoint is of; None for what is no checkpoint of ours."""
+    """The path of the version that a checkpoint belongs to; None for an object that is no checkpoint of dbio."""
     match = _CHECKPOINT.fullmatch(split(path)[1]) if split(path)[0] == DIRECTORY else None
     return version_path(int(match[1])) if match else None
 
@@ -129,10 +132,10 @@ def version_of_checkpoint(path: str) -> str | None:
 
 
 class Mark(NamedTuple):
-    """What tells a version of ours from a stranger's."""
+    """What distinguishes a version of dbio from one of another tool."""
 
     table_id: str
-    """Its descriptor's."""
+    """The id in the table's descriptor."""
     tid: str | None
     """The newest commit of the snapshot that was published."""
 
@@ -142,11 +145,11 @@ class Version:
     """One version of a log."""
 
     mark: Mark | None
-    """None where somebody else wrote it: then nothing of the rest is told."""
+    """None if another tool wrote the version: then the other fields are empty."""
     engine: str
-    """Who says that it wrote it."""
+    """The tool that wrote it, as it calls itself."""
     added: frozenset[str] = frozenset()
-    """Paths relative to the root, as our markers name them."""
+    """Paths relative to the root, as markers name them."""
     removed: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
@@ -154,16 +157,16 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class DeltaState:
-    """What versions add up to."""
+    """The state that versions add up to."""
 
     paths: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     protocol: Mapping[str, Any] = field(default_factory=dict)
     mark: Mark | None = None
-    """Of the last of them."""
+    """The mark of the last version."""
 
     def then(self, versions: Iterable[Version], *, where: str) -> "DeltaState":
-        """After these, one after the other. Raises CorruptMarkerError for too many paths; `where` is the log."""
+        """The state after these versions. Raises CorruptMarkerError for too many paths. `where` is the log."""
         paths, metadata, protocol, mark = set(self.paths), self.metadata, self.protocol, self.mark
         taken = memory_of(paths)
         for version in versions:
@@ -172,7 +175,7 @@ class DeltaState:
             metadata, protocol = version.metadata or metadata, version.protocol or protocol
             mark = version.mark
             taken += memory_of(version.added)
-            if taken > MOST_PATHS_BYTES:  # unless what was removed makes up for it
+            if taken > MOST_PATHS_BYTES:  # unless removed paths make up for it
                 taken = memory_of(paths)
             if taken > MOST_PATHS_BYTES:
                 raise too_much(where)
@@ -180,7 +183,7 @@ class DeltaState:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes."""
+        """The memory that the state takes."""
         texts = [text for it in (self.metadata, self.protocol) for value in it.values() for text in _texts_in(value)]
         return memory_of(self.paths) + memory_of(texts)
 
@@ -204,7 +207,7 @@ class _Info(Struct):
 
 
 class _Metadata(Struct, rename="camel", omit_defaults=True):
-    """As much of it as is compared."""
+    """The parts of Delta's protocol action that are compared."""
 
     id: str | None = None
     schema_string: str | None = None
@@ -232,9 +235,10 @@ _ACTIONS = json.Decoder(_Actions)
 
 
 def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
-    """Raises CorruptMarkerError for what is no version of a Delta log; `where` is its URL.
+    """Raises CorruptMarkerError for a body that is no version of a Delta log. `where` is its URL.
 
-    The first line of a version of ours says so. Of others, only who wrote them is looked for.
+    The first line of a version of dbio records that dbio wrote it. Of other versions, only the name of the writer is
+    read.
     """
     actions = decode_lines(_ACTIONS, lines, f"{where} is no version of a Delta log", SAVE)
     first = next(actions, _Actions())
@@ -273,7 +277,7 @@ class DeltaFile(NamedTuple):
     path: str
     size: int
     modified_ms: int
-    """When the commit that added it was made, in ms since 1970."""
+    """The time of the commit that added it, in ms since 1970."""
     partition: Mapping[str, str | None]
     statistics: str | None
 
@@ -285,10 +289,10 @@ class Change:
     added: Sequence[DeltaFile]
     removed: Sequence[str]
     metadata: Mapping[str, Any] | None
-    """None where it stays as it is; so does `protocol`."""
+    """None if it has not changed. The same holds for `protocol`."""
     protocol: Mapping[str, Any] | None
     data_change: bool = True
-    """False where what is added has the rows of what is removed, and no others: Delta's streams pass over it."""
+    """False if the added files have exactly the rows of the removed ones. Delta's streams skip such a version."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.metadata or self.protocol)
@@ -309,7 +313,7 @@ def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """A checkpoint of somebody else may spell out what is not there."""
+    """A checkpoint of another tool may spell out absent values."""
     keys = ["minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"]
     return all(_as_set(one.get(key)) == _as_set(other.get(key)) for key in keys)
 
@@ -319,14 +323,14 @@ def _as_set(value: Any) -> Any:
 
 
 GUARD = "dbioCommit"
-"""A feature of writers that only we have: all others refuse to write here, and to vacuum; readers need not know it."""
+"""A writer feature that only dbio has: other tools refuse to write, and to vacuum. Readers need not know it."""
 
 _LEGACY = ("appendOnly", "invariants")
-"""What writer version 2, which earlier versions of ours asked for, stood for: version 7 names each feature."""
+"""The features of writer version 2, which earlier versions of dbio asked for. Version 7 names each feature."""
 
 
 def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What readers and writers must know; a log never goes back to less. `features` are of both."""
+    """The features that readers and writers must know, never less than before. `features` are for both."""
     of_readers = {*features, *map(str, before.get("readerFeatures") or ())}
     of_writers = {GUARD, *_LEGACY, *of_readers, *map(str, before.get("writerFeatures") or ())}
     writers = {"minWriterVersion": 7, "writerFeatures": sorted(of_writers)}
@@ -336,9 +340,9 @@ def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str,
 
 
 def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: str, now: datetime) -> bytes:
-    """The body of a version. `tids` are commits that it shows and the one before did not; information only.
+    """The body of a version. `tids` are commits that it shows and the version before did not, for information only.
 
-    Raises InvalidInputError for columns that nobody would read back.
+    Raises InvalidInputError for columns that are too large to be read back.
     """
     now_ms = to_ms(now)
     ours = {"version": 1, "table_id": mark.table_id, "tid": mark.tid, "tids": list(tids)}

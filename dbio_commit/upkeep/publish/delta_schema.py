@@ -1,6 +1,6 @@
-"""A table's columns, partition values and statistics in the terms of Delta's protocol. Pure.
+"""A table's columns, partition values and statistics in the form of Delta's protocol. Pure.
 
-What a version of a Delta log says, and what the versions add up to, is in `delta_log`.
+Versions of a Delta log, and their sum, are in `delta_log`.
 """
 
 import json
@@ -12,39 +12,34 @@ from math import isfinite
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.pruning import INTEGERS
 from dbio_commit.protocol.column_metadata import known
-from dbio_commit.protocol.markers import Bounds, Scalar
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import canonical
-
-_INSTANTS = ("timestamp", "timestamp_ntz")
-_ATOMIC = ("boolean", *INTEGERS, "float", "double", "string", "binary", "date", *_INSTANTS)
-_DECIMAL = re.compile(r"decimal\(\d{1,2},\s*\d{1,2}\)")
-_TEXT = re.compile(r"(?:var)?char\(\d+\)")
-_FEATURES = {"timestamp_ntz": "timestampNtz"}
-"""Types that only readers and writers of a table feature know."""
+from dbio_commit.protocol.types import Family, type_of
+from dbio_commit.protocol.types.bounds import Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSchema:
-    """The columns of a table as Delta has them."""
+    """The columns of a table in Delta's form."""
 
     text: str
-    """Spark's JSON, as it stands in `metaData`."""
+    """Spark's JSON, as in `metaData`."""
     kinds: Mapping[str, Any]
-    """Name of each column -> its type in Spark's JSON; partition columns too."""
+    """Name of each column -> its type in Spark's JSON, with partition columns."""
     partition_columns: tuple[str, ...]
     features: frozenset[str]
     """The table features that its types need, of readers and of writers."""
 
     def name_of(self, column: str) -> str | None:
-        """The column as the schema spells it: case makes no difference to us, and does to others."""
+        """The column as the schema spells it. dbio ignores case, and other tools do not."""
         return next((name for name in self.kinds if name.lower() == column.lower()), None)
 
 
 def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *, where: str) -> DeltaSchema:
-    """Raises InvalidInputError, with the column, for a type that Delta cannot hold; `where` is the table's URL."""
+    """Converts the columns. Raises InvalidInputError, with the column, for a type that Delta cannot hold. `where` is
+    the table's URL."""
     features: set[str] = set()
 
     def convert(kind: Any, column: str) -> Any:
@@ -59,11 +54,10 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
                     "keyType": convert(key, f"{column}.key"),
                     "valueType": convert(value, f"{column}.value"),
                 }
-            case str() if kind in _ATOMIC or _DECIMAL.fullmatch(kind):
-                features.update(feature for name, feature in _FEATURES.items() if name == kind)
-                return kind
-            case str() if _TEXT.fullmatch(kind):
-                return "string"
+            case str() if (row := type_of(kind)) and row.delta:
+                if row.delta_feature:
+                    features.add(row.delta_feature)
+                return kind if row.delta == row.name else row.delta
         raise InvalidInputError(
             f"column {column!r:.200} of {where} is {kind!s:.100}, which Delta has no type for; publish the table in "
             "another format, or overwrite it without the column"
@@ -89,9 +83,11 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
 
 
 def partition_values(partition: Partition, schema: DeltaSchema) -> dict[str, str | None]:
-    """In Delta's text formats. Our directories name instants in UTC, and so do these; empty text is null to Delta.
+    """Partition values in Delta's text formats. dbio's directories name instants in UTC, and so do these. Delta reads
+    an empty text as null.
 
-    However a directory of an adopted table spells it, the text is canonical: readers of Delta take fewer than we do.
+    However a directory of an adopted table spells a value, the text is canonical: readers of Delta accept fewer
+    spellings than dbio does.
     """
     values = partition.values()  # in the order of the partition columns
     return {
@@ -104,19 +100,19 @@ def _value(value: str | None, kind: str) -> str | None:
     if not value:
         return None
     text = canonical(value, kind)
-    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone it is in the reader's own
+    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone, a reader takes its own
 
 
 # --- statistics ---------------------------------------------------------------------------------------------------
 
 _EXACT_DIGITS = 15
-"""Decimals of so many digits survive a reader that takes a number of JSON for a double."""
+"""Decimals of up to this many digits survive a reader that takes a number in JSON for a double."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> str | None:
-    """`stats` of a file, JSON as text; None where its writer counted no rows. `columns` are those in the file."""
+    """`stats` of a file, JSON as text; None if its writer counted no rows. `columns` are those in the file."""
     if rows is None:
         return None
     low: list[str] = []
@@ -124,7 +120,9 @@ def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSch
     nulls: list[str] = []
     for column, bounds in columns.items():
         name = schema.name_of(column)
-        if name is None or not isinstance(kind := schema.kinds[name], str):  # of nested ones Delta counts the leaves
+        if name is None or not isinstance(
+            kind := schema.kinds[name], str
+        ):  # for nested columns Delta counts the leaves
             continue
         key = json.dumps(name)
         least, most = bound_text(bounds.min, kind, up=False), bound_text(bounds.max, kind, up=True)
@@ -139,22 +137,30 @@ def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSch
 
 
 def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
-    """A bound as Delta writes it, JSON; None where it has none, or a reader might take it for another.
+    """A bound as Delta writes it, as JSON; None if Delta has no such bound, or a reader might take it for another
+    value.
 
-    A bound comes from outside: one that is none of its type says nothing.
+    A bound comes from outside. One that is no value of the column's type is ignored.
     """
-    match bound:
-        case str() if kind == "string" or (kind == "date" and _DATE.fullmatch(bound)):
+    row = type_of(kind)
+    if row is None or row.bound is None:
+        return None
+    match row.family, bound:
+        case Family.TEXT, str():
             return json.dumps(bound)
-        case str() if kind in _INSTANTS and bound.endswith("Z") == (kind == "timestamp"):
+        case Family.DATE, str() if _DATE.fullmatch(bound):
+            return json.dumps(bound)
+        case Family.INSTANT, str() if bound.endswith("Z"):
             return _instant(bound, up=up)
-        case str() if kind.startswith("decimal"):
+        case Family.LOCAL_TIME, str() if not bound.endswith("Z"):
+            return _instant(bound, up=up)
+        case Family.DECIMAL, str():
             return _decimal(bound)
-        case bool():  # Delta knows none of these
+        case _, bool():  # Delta has no bounds of booleans
             return None
-        case int() if kind in INTEGERS and -(1 << 63) <= bound < 1 << 63:
+        case Family.INTEGER, int() if -(1 << 63) <= bound < 1 << 63:
             return str(bound)
-        case int() | float() if kind in ("float", "double") and isfinite(bound):
+        case Family.FLOAT, int() | float() if isfinite(bound):
             return repr(bound)
     return None
 
@@ -168,7 +174,7 @@ _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
 def _instant(bound: str, *, up: bool) -> str | None:
-    """To the millisecond, which is all that Delta has: never inside of our bound."""
+    """The bound rounded outwards to a millisecond, the finest unit in Delta."""
     zone = "Z" if bound.endswith("Z") else ""
     try:
         moment = datetime.fromisoformat(bound.removesuffix("Z"))

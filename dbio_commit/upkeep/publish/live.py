@@ -16,7 +16,7 @@ from dbio_commit.upkeep.publish.places import Published
 
 @dataclass(frozen=True)
 class Live:
-    """A snapshot of a table of ours."""
+    """A snapshot of a dbio table."""
 
     snapshot: Snapshot
     table_id: str
@@ -27,7 +27,7 @@ class Live:
         return {file.path: file for file in self.snapshot.files}
 
     def published(self, format: Format, number: int, *, added: int, removed: int, is_new: bool) -> Published:
-        """What is said of its publication under the number."""
+        """The report of its publication under this number."""
         return Published(
             format=format,
             number=number,
@@ -40,11 +40,11 @@ class Live:
 
 
 def read_live(store: Store, clock: Clock) -> Live:
-    """The table as it is now. Raises InvalidInputError where it is none of ours, and as `read_snapshot` does."""
+    """The current state of the table. Raises InvalidInputError if it is no dbio table, and as `read_snapshot` does."""
     snapshot = read_snapshot(store, clock)
     if snapshot.table_id is None:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}, so nobody knows of one state of it that could be published; "
+            f"{store.url} has no {names.DESCRIPTOR}, so that it has no single state that could be published; "
             "`dbio adopt` makes it a table"
         )
     return Live(snapshot, snapshot.table_id)

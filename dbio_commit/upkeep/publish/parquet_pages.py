@@ -1,7 +1,7 @@
-"""How much columns of a Parquet file hold, as the headers of their pages say, which its reader goes by. Pure.
+"""How much the columns of a Parquet file contain, by the headers of their pages. Pure.
 
-A footer may say anything of that, and few bytes unpack to gigabytes. pyarrow is not asked where pages are: it ends the
-process where a footer contradicts itself.
+A footer may claim anything about that, and few bytes may unpack to gigabytes. Readers use the headers of pages. pyarrow
+is not asked for the places of pages: it ends the process if a footer contradicts itself.
 """
 
 from collections.abc import Collection
@@ -13,18 +13,18 @@ _ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3
 _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11
 _PAGE_UNCOMPRESSED, _PAGE_COMPRESSED, _VALUES = 2, 3, 1
 _OF_VALUES = (5, 7, 8)
-"""The headers of a data page, of a dictionary, of a data page of version 2."""
+"""The fields with the header of a data page, a dictionary page, and a data page of version 2."""
 
 _TAIL_BYTES = 8
 """The length of the footer, and `PAR1`."""
 
 
 class Pages(NamedTuple):
-    """What the pages of columns hold together."""
+    """What the pages of some columns contain together."""
 
     unpacked_bytes: int
     values: int
-    """Those that are null included."""
+    """All values, with nulls."""
 
 
 def footer_bytes(body: bytes) -> int:
@@ -32,7 +32,8 @@ def footer_bytes(body: bytes) -> int:
 
 
 def measure(body: bytes, columns: Collection[int]) -> Pages:
-    """Of the columns with these indices, in all row groups. Raises ValueError where it is no file that can be read."""
+    """The contents of the columns with these indices, in all row groups. Raises ValueError for a file that cannot be
+    read."""
     end = len(body) - _TAIL_BYTES
     footer, _ = read_struct(body, end - footer_bytes(body), end)
     unpacked = values = 0

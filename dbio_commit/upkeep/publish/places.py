@@ -1,4 +1,4 @@
-"""The formats that a table is published in, where each lies in the table, and what is said of a publication. Pure."""
+"""The formats of publications, the place of each in the table, and the report of a publication. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
     Format.SPARK: "_spark_metadata",
     Format.SYMLINK: "_symlink_format_manifest",
 }
-"""Relative to the root. All are hidden: no reader takes what lies there for data."""
+"""Directories relative to the root. All are hidden: no reader takes their contents for data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,17 @@ class Own(NamedTuple):
     """What the publishers of a table wrote in one format."""
 
     telling: list[Entry]
-    """What tells whose it is. Whoever deletes all of it deletes this last."""
+    """Objects that record whose publication it is. A deletion of everything deletes these last."""
     rest: list[Entry]
-    """What is theirs because of that."""
+    """Other objects that belong to the publication because of these."""
 
 
 def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
-    """One format or several, each once. Raises InvalidInputError for what is none."""
+    """The formats that a caller gave, one or several, each once. Raises InvalidInputError for a name that is none."""
     wanted = (to,) if isinstance(to, str) else tuple(to)
     known = ", ".join(map(repr, map(str, Format)))
     if not wanted:
-        raise InvalidInputError(f"nothing says what to publish to; name one or more of {known}")
+        raise InvalidInputError(f"no format to publish in was given; name one or more of {known}")
     for name in wanted:
         if name not in (*Format,):
             raise InvalidInputError(f"{name!r:.100} is no format that a table is published in; name one of {known}")
@@ -60,10 +60,10 @@ def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
 
 
 def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, step: int = 1) -> dict[int, Entry]:
-    """Those whose names, without directories, follow the grammar, by the number that is its first group.
+    """The entries whose names, without directories, match the grammar, by the number in its first group.
 
-    Nobody may count from one number to another: names give any. Raises CorruptMarkerError for a number that no
-    publisher reaches, nor by one more `step`; `root` is the URL of the table.
+    The numbers may have gaps of any size, since anyone can choose a name. Raises CorruptMarkerError for a number that
+    no publisher reaches, even with one more `step`. `root` is the URL of the table.
     """
     matches = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
     found = {int(match[1]): entry for entry, match in matches if match}
@@ -76,12 +76,12 @@ def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, 
 
 
 def in_sequence(numbers: Collection[int], *, first: int) -> tuple[list[int], int | None]:
-    """Those from `first` on, in order; and the first that is missing among them, None where none is."""
+    """The numbers from `first` on, in order, and the first that is missing among them; None if none is missing."""
     found = sorted(number for number in numbers if number >= first)
     return found, next((due for due, number in enumerate(found, first) if due != number), None)
 
 
 def is_published(path: str) -> bool:
-    """Whether what lies there, below the root of a table of ours, is of a publication."""
+    """Whether an object at this path below the root of a dbio table belongs to a publication."""
     first, slash, _ = path.partition("/")
     return bool(slash) and first in DIRECTORIES.values()

@@ -1,4 +1,4 @@
-"""Reads what lies in publications: no more of it than was listed, and of what is large, a part at a time."""
+"""Reads objects of publications: at most their listed size, and large ones in parts."""
 
 import io
 from collections.abc import Iterator
@@ -7,24 +7,24 @@ from typing import cast
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_LINE_BYTES, refuse_large, too_much
 
 _BUFFER_BYTES = 8 * 1024**2
 
 _HEAD_BYTES = 256 * 1024
-"""The first line of a version names a thousand transactions at most: 25 kB."""
+"""The first line of a version names at most a thousand transactions: 25 kB."""
 
 
 def read_whole(store: Store, entry: Entry) -> bytes:
-    """Raises CorruptMarkerError where it is larger than what is read, or than it was listed."""
+    """The body. Raises CorruptMarkerError if it is larger than the limit, or than it was listed."""
     refuse_large([entry], where=store.url_of(entry.path), most=MOST_BYTES)
     return store.get(entry.path, limit_bytes=entry.size)
 
 
 def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
-    """Its lines, with their ends. Raises CorruptMarkerError as `read_whole` does, and for a line that is too long."""
+    """The lines, with their ends. Raises CorruptMarkerError as `read_whole` does, and for a line that is too long."""
     where, left = store.url_of(entry.path), entry.size
     with _open(store, entry) as stream:
         while line := stream.readline(MOST_LINE_BYTES + 1):
@@ -35,14 +35,14 @@ def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
 
 
 def read_head(store: Store, entry: Entry) -> Iterator[bytes]:
-    """Its first lines, as far as they are whole, of a version or list; one request."""
+    """The first complete lines of a version or list, by one request."""
     head = store.get_range(entry.path, 0, min(entry.size, _HEAD_BYTES)) if entry.size else b""
     whole, end, _ = head.rpartition(b"\n")
     return io.BytesIO(head if entry.size <= _HEAD_BYTES else whole + end)
 
 
 def _open(store: Store, entry: Entry) -> io.BufferedIOBase:
-    """What is no larger than a marker is one request; what is larger is never in memory as a whole."""
+    """The body in parts. A small object takes one request; one larger than a marker is never in memory as a whole."""
     if entry.size <= MAX_BYTES:
         return io.BytesIO(read_whole(store, entry))
     refuse_large([entry], where=store.url_of(entry.path), most=MOST_BYTES)
@@ -50,7 +50,7 @@ def _open(store: Store, entry: Entry) -> io.BufferedIOBase:
 
 
 def is_there(store: Store, path: str, body: bytes) -> bool:
-    """Whether the object has just this body: our own, whose answer was lost."""
-    with suppress(CorruptMarkerError):  # it is larger
+    """Whether the object has exactly this body: then it is our own, and the store's answer was lost."""
+    with suppress(CorruptMarkerError):  # the object is larger
         return store.get(path, limit_bytes=len(body)) == body
     return False

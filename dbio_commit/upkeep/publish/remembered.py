@@ -1,7 +1,7 @@
-"""What this process has read or written of numbered publications, which never change.
+"""Remembers what this process has read or written of numbered publications, which never change.
 
-Each is known by its name, size and time together: in a table that was brought back from a backup, another may have the
-same name and size.
+A publication is identified by its name, size and time together: in a table that was restored from a backup, another may
+have the same name and size.
 """
 
 from contextlib import suppress
@@ -13,11 +13,11 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 
 _AT_LEAST = 1024
-"""Of memory, of each publication."""
+"""The most memory for each publication."""
 
 
 class Place(NamedTuple):
-    """Whose publications these are."""
+    """Identifies the table whose publications these are."""
 
     service: str
     principal: str
@@ -30,16 +30,16 @@ class Place(NamedTuple):
 
 
 def find(place: Place, entry: Entry) -> object:
-    """What is remembered of the publication; None where nothing is."""
+    """What is remembered of the publication; None if nothing is."""
     return MEMORY.find((place, entry))
 
 
 def keep(place: Place, entry: Entry, value: object, *, bytes: int) -> None:
-    """What the publication says, which takes so much memory."""
+    """Remembers the contents of the publication, which take `bytes` of memory."""
     MEMORY.keep((place, entry), value, bytes=_AT_LEAST + bytes)
 
 
 def keep_new(store: Store, place: Place, path: str, value: object, *, bytes: int) -> None:
-    """The same of one that was created just now; where the store does not tell its time, nothing is kept."""
+    """The same for a publication that was just created. If the store does not report its time, nothing is kept."""
     with suppress(StoreError):
         keep(place, store.stat(path), value, bytes=bytes)

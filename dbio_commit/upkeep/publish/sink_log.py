@@ -1,4 +1,4 @@
-"""The list of files that Spark's file sink leaves in its output, and its readers take instead of a listing. Pure."""
+"""The list of files that Spark's file sink writes. Spark's readers use it instead of a listing. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ needs_no_quotes = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
 
 
 def encode_list(root: str, files: Iterable[DataFile]) -> str:
-    """The list; `root` is the absolute URL of the table as Hadoop writes it, not escaped."""
+    """The body of a list. `root` is the absolute URL of the table as Hadoop writes it, not escaped."""
     parent = quoted(root)
     lines = [_HEADER]
     for path, size, *_ in files:
@@ -28,19 +28,19 @@ def encode_list(root: str, files: Iterable[DataFile]) -> str:
 
 
 def quoted(path: str) -> str:
-    """A path, or an URL, as a part of an URL in Spark's own lists."""
+    """A path or a URL as a part of a URL in Spark's own lists."""
     return path if needs_no_quotes(path) else quote(path, safe=":/@=")
 
 
 class Listed(NamedTuple):
-    """What a list says."""
+    """The contents of a list."""
 
     paths: frozenset[str]
-    """Relative to the root."""
+    """Paths relative to the root."""
     elsewhere: str | None
-    """The URL of a file that is not below the root: the list was made where the table was before."""
+    """The URL of a file that is not below the root: the list was made when the table was at another place."""
     is_streams: bool = False
-    """Whether a Spark stream wrote it: its files have times."""
+    """Whether a Spark stream wrote it: then its files have times."""
 
 
 class _Line(Struct):
@@ -53,7 +53,7 @@ _URL_CHARACTERS = 300
 
 
 def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
-    """What the list says of the table at `root`. Raises CorruptMarkerError for what is no such list."""
+    """The contents of a list for the table at `root`. Raises CorruptMarkerError for a body that is no such list."""
     lines = iter(lines)
     if (header := next(lines, b"").strip()) != _HEADER.encode():
         raise CorruptMarkerError(f"{where} begins with {header[:50]!r}, not {_HEADER!r}; delete it, and publish again")

@@ -1,4 +1,4 @@
-"""Publishes a table as the list that Spark's own file sink leaves, so that anybody's Spark reads one snapshot.
+"""Publishes a table as the list of Spark's own file sink, so that any Spark reads one snapshot.
 
 Spark takes the list with the highest number. Paths in it are absolute. Rules: PROTOCOL.md section 14.
 """
@@ -28,11 +28,11 @@ from dbio_commit.upkeep.publish.urls import root_url
 DIRECTORY = DIRECTORIES[Format.SPARK]
 
 STEP = 10
-"""Spark takes a number for that of a whole list where the number after it is a multiple of this."""
+"""Spark takes a number for that of a complete list if the next number is a multiple of this."""
 
 _OURS = re.compile(r"(9|[1-9][0-9]{0,17}9)\.compact")
 _SPARKS = re.compile(r"[+-]?\d{1,30}(\.compact)?")
-"""What Spark takes for a batch of a stream, or its list."""
+"""The names that Spark takes for a batch of a stream, or for its list."""
 
 
 def list_path(number: int) -> str:
@@ -45,13 +45,12 @@ class SparkListing:
 
     lists: Mapping[int, Entry]
     streams: Sequence[str]
-    """What only a Spark stream leaves, or somebody who wants Spark to take it for one's."""
+    """Objects that only a Spark stream writes, or something that Spark would take for a stream's."""
 
     @classmethod
     def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
-        """Of all files of the table at `root`, or of those in its directory of lists.
-
-        Raises CorruptMarkerError as `by_number`.
+        """From all files of the table at `root`, or only those of its directory of lists. Raises CorruptMarkerError as
+        `by_number`.
         """
         inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
         others = (name for _, name in map(split, sorted(entry.path for entry in inside)) if not _OURS.fullmatch(name))
@@ -63,14 +62,14 @@ class SparkListing:
 
 
 def look(store: Store) -> SparkListing:
-    """What is there. The next list's number is taken from it, before our snapshot is read."""
+    """The lists that exist. The next list's number follows from them, before the snapshot is read."""
     return SparkListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Published | None:
-    """Creates the next list, if there is anything new. None where somebody else was faster: look again.
+    """Creates the next list, if anything is new. None if another publisher was faster: then look again.
 
-    Raises UnsupportedTableError where a Spark stream writes to the directory, InvalidInputError without an absolute
+    Raises UnsupportedTableError if a Spark stream writes to the directory, and InvalidInputError without an absolute
     path.
     """
     _refuse_stream(store, listing)
@@ -89,7 +88,9 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
         return None
     place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
     keep_new(store, place, path, (root, listed), bytes=memory_of(listed.paths))
-    store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
+    store.delete_many(
+        [entry.path for other, entry in listing.lists.items() if other < last]
+    )  # a list that stays does no harm
     return published(number, is_new=True)
 
 
@@ -100,13 +101,13 @@ def _refuse_stream(store: Store, listing: SparkListing) -> None:
 
 def _of_a_stream(store: Store, name: str) -> UnsupportedTableError:
     return UnsupportedTableError(
-        f"{store.url_of(DIRECTORY)} holds {name!r:.50}, which a Spark stream left: its rows are in no commit of this "
+        f"{store.url_of(DIRECTORY)} holds {name!r:.50} of a Spark stream: its rows are in no commit of this "
         f"table. Let it write elsewhere, save what you need of {DIRECTORY}, delete it, and publish again"
     )
 
 
 def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
-    """What the last list says. Raises UnsupportedTableError where a Spark stream wrote it."""
+    """The contents of the last list. Raises UnsupportedTableError if a Spark stream wrote it."""
     if listing.last < 0:
         return Listed(frozenset(), None)
     entry = listing.lists[listing.last]
@@ -122,7 +123,7 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> List
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
-    """What makes Spark read something else than this table; `entries` are those of the table."""
+    """Problems that make Spark read something other than this table. `entries` are those of the table."""
     try:
         listing = SparkListing.of(entries, root=store.url)
         _refuse_stream(store, listing)
@@ -141,7 +142,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
 
 
 def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
-    """The lists that say no times, as those of streams do; an empty one only where no stream was here."""
+    """The lists without times, which streams do not write. An empty list counts only if no stream was here."""
     inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
     lists = [entry for entry in inside if _OURS.fullmatch(split(entry.path)[1])]
     has_streams = len(lists) < sum(1 for entry in inside if _SPARKS.fullmatch(split(entry.path)[1]))

@@ -1,8 +1,9 @@
-"""Publishes a table as manifests: by partition, the absolute paths of its files, for Hive, Presto, Trino and Athena.
+"""Publishes a table as manifests for Hive, Presto, Trino and Athena: for each partition, the absolute paths of its
+files.
 
-A manifest has one fixed name, so it is replaced. Who is about to write claims a number before it reads the snapshot;
-who finds a higher claim when it has written, publishes once more. So the last to write has the newest snapshot. Readers
-are shown one state for each partition only. Rules: PROTOCOL.md section 14.
+A manifest has a fixed name, so that it is replaced. A publisher claims a number before it reads the snapshot. If it
+finds a higher claim after it has written, it publishes again. Therefore the last writer has the newest snapshot.
+Readers see one consistent state of each single partition only. Rules: PROTOCOL.md section 14.
 """
 
 import re
@@ -21,7 +22,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import (
@@ -47,20 +48,20 @@ def claim_path(number: int) -> str:
 
 
 def manifest_path(directory: str) -> str:
-    """Of the partition with this directory; of a table without partitions, ""."""
+    """The path of the manifest of the partition in this directory, which is "" for a table without partitions."""
     return f"{DIRECTORY}/{names.join(directory, _NAME)}"
 
 
 @dataclass(frozen=True, slots=True)
 class SymlinkListing:
-    """The manifests that are there, by path, and the claims."""
+    """The existing manifests, by path, and the claims, by number."""
 
     manifests: Mapping[str, Entry]
     claims: Mapping[int, Entry]
 
     @classmethod
     def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
-        """Of all files of the table at `root`, or of those below its directory of manifests.
+        """From all files of the table at `root`, or only those below its directory of manifests.
 
         Raises CorruptMarkerError as `by_number`.
         """
@@ -71,12 +72,18 @@ class SymlinkListing:
 
     @property
     def last(self) -> int:
-        """The highest claim; 0 where there is none."""
+        """The highest claim; 0 if there is none."""
         return max(self.claims, default=0)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim."""
+        claims = sum(not entry.size for entry in self.claims.values())
+        return claims > 1 or (self.last == 1 and not self.manifests)
 
 
 def manifests(live: Live, root: str) -> dict[str, bytes]:
-    """The manifests of a snapshot: path -> body. A table without partitions has one, also if it is empty."""
+    """The manifests of a snapshot: path -> body. A table without partitions has one, even if it is empty."""
     lines: dict[str, list[bytes]] = {} if live.snapshot.partition_columns else {"": []}
     for path in live.files:
         lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n".encode())
@@ -84,33 +91,35 @@ def manifests(live: Live, root: str) -> dict[str, bytes]:
 
 
 def look(store: Store) -> SymlinkListing:
-    """What is there."""
+    """The existing manifests and claims."""
     return SymlinkListing.of(store.list_files(DIRECTORY, links=False), root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Published | None:
-    """Brings the manifests to the newest snapshot. None never: it goes on until it is the last.
+    """Updates the manifests to the newest snapshot. Never returns None: it repeats until it is the last.
 
-    Raises CommitConflictError where others keep publishing, StoreError.
+    Raises CommitConflictError if other publishers keep publishing, and StoreError.
     """
     root = root_url(store, s3="s3")
     is_last = True
     added = removed = 0
     for _ in range(_ATTEMPTS):
-        before = _read(store, listing.manifests)
-        is_same = before == manifests(live, root)
-        if is_same and is_last:  # of a publication that was overtaken, nobody knows what it still writes
+        is_settled = is_last and not listing.is_unfinished  # else another publisher may still write older manifests
+        if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         number = listing.last + 1
         if store.put_if_absent(claim_path(number), b""):
-            live = read_live(store, clock)  # not before the claim: who has a higher one has a newer snapshot
+            # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
+            # have written manifests until now.
+            live = read_live(store, clock)
+            before = _read(store, look(store).manifests)
             more, less = _write(store, before, manifests(live, root))
             added, removed = added + more, removed + less
             listing = look(store)
             is_last = listing.last <= number
             if is_last:
                 older = [entry for other, entry in listing.claims.items() if other < number]
-                _remove(store, [entry.path for entry in older if not entry.size])  # what has a body is nobody's claim
+                _remove(store, [entry.path for entry in older if not entry.size])  # an object with a body is no claim
                 return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
         else:
             listing, live = look(store), read_live(store, clock)
@@ -120,16 +129,18 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
 
 
 def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
-    """Anew each time: what is replaced can have the size and the time, to the second, that it had.
+    """The bodies, read anew each time: a replaced manifest can have the same size, and the same time to the second.
 
-    Raises CorruptMarkerError where they are more than is read.
+    Raises CorruptMarkerError if they have more bytes than are read.
     """
     where = store.url_of(DIRECTORY)
     refuse_large(found.values(), where=where, most=MOST_BYTES)
 
     def read(entry: Entry) -> bytes | None:
         with suppress(ObjectNotFoundError):
-            return store.get(entry.path, limit_bytes=entry.size + MAX_BYTES)  # somebody may have replaced it since
+            return store.get(
+                entry.path, limit_bytes=entry.size + MAX_BYTES
+            )  # another publisher may have replaced it since
         return None
 
     bodies = zip(found, store.ask_each(read, list(found.values())), strict=True)
@@ -140,7 +151,7 @@ def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
 
 
 def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> tuple[int, int]:
-    """Returns how many files came and went."""
+    """Returns how many files were added and removed."""
     changed = [(path, body) for path, body in wanted.items() if before.get(path) != body]
     for path, body in changed:
         refuse_unreadable(body, where=store.url_of(path))
@@ -153,12 +164,12 @@ def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes
 def _remove(store: Store, paths: list[str]) -> None:
     for path, error in store.delete_many(paths).items():
         raise StoreError(
-            f"{store.url_of(path)!r} could not be deleted, and says what is no more: {error}; publish again"
+            f"{store.url_of(path)!r} could not be deleted, and names files that are not live: {error}; publish again"
         )
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
-    """What makes readers of manifests read something else than this table; `entries` are those of the table."""
+    """Problems that make readers of manifests read something other than this table. `entries` are its objects."""
     try:
         listing = SymlinkListing.of(entries, root=store.url)
         refuse_large(listing.manifests.values(), where=store.url_of(DIRECTORY), most=MOST_BYTES)
@@ -167,7 +178,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
             return []
         root = root_url(store, s3="s3")
         line = store.get_range(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
-    except ObjectNotFoundError:  # replaced, or tidied up
+    except ObjectNotFoundError:  # replaced, or deleted
         return []
     except (InvalidInputError, CorruptMarkerError) as error:
         return [str(error)]
@@ -175,7 +186,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         return []
     return [
         f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
-        "old place. `dbio publish --to symlink` mends it"
+        "old place. `dbio publish --to symlink` repairs it"
     ]
 
 
@@ -183,7 +194,7 @@ _FIRST_BYTES = 8192
 
 
 def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
-    """The claims, which are empty; and with one there, the manifests, which a publication has replaced."""
+    """The claims, which are empty. If one exists, the manifests, too, since a publication has replaced them."""
     below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
     claims = [entry for entry in below if not entry.size and _CLAIM.fullmatch(entry.path.removeprefix(f"{DIRECTORY}/"))]
     return Own(claims, [entry for entry in below if claims and names.split(entry.path)[1] == _NAME])

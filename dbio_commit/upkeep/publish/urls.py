@@ -1,4 +1,4 @@
-"""Absolute URLs of a table's root, as Hadoop and those who share its spelling write them."""
+"""Absolute URLs of a table's root, as Hadoop and compatible tools write them."""
 
 import os
 import re
@@ -11,9 +11,9 @@ _ACCOUNT = re.compile(r"(?:^|;)\s*AccountName=([^;]+)", re.IGNORECASE)
 
 
 def root_url(store: Store, *, s3: str) -> str:
-    """The root as `file:///...`, `abfss://container@account...`, or with `s3` as the scheme. Not escaped.
+    """The root as `file:///...`, `abfss://container@account...`, or with `s3` as the scheme; not escaped.
 
-    Raises InvalidInputError where nothing names the storage account of an Azure container.
+    Raises InvalidInputError if the storage account of an Azure container is not known.
     """
     it = parse_location(store.url)
     account = _account(getattr(store, "storage_options", {}))
@@ -26,7 +26,7 @@ def root_url(store: Store, *, s3: str) -> str:
 
 
 def _account(options: dict[str, Any]) -> str | None:
-    """As adlfs finds it."""
+    """The account name as adlfs finds it."""
     text = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING") or ""
     told = _ACCOUNT.search(text)
     return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (told[1] if told else None)

@@ -1,5 +1,5 @@
-"""A page for people about the health of tables: `health` gathers facts, `charts` draws, `page` renders.
+"""An HTML page about the health of tables: `health` computes facts, `charts` draws, `page` renders.
 
-It needs the extra `cli`: jinja2, and `cli/values`, so that numbers and times look as in a terminal. What vacuum would
-free, the caller says: nothing here knows vacuum.
+The page needs the extra `cli`, for jinja2. It writes numbers and times as in a terminal (`upkeep.figures`). This room
+does not know vacuum: the caller passes what a vacuum would free.
 """

@@ -1,7 +1,7 @@
-"""Charts as inline SVG: from numbers to markup, without a script. Pure.
+"""Charts as inline SVG, without a script. Pure.
 
-Colours are classes, which the page's style gives a meaning in light and in dark. What a chart says by its shapes, its
-description says in words, and a table beside it in numbers.
+Colours are classes, for which the page's style has a light and a dark colour. Each chart has a description in words,
+and a table with its numbers stands beside it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _PLOT = _HEIGHT - _TOP - _BOTTOM
 _WIDEST = 56
 _LETTER = 6.5
 _LABELS = 9
-"""Labels of columns that find room."""
+"""How many labels of columns fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,13 @@ class Stack:
 
     label: str
     parts: Sequence[tuple[str, int]]
-    """From the bottom: a class, and how many."""
-    told: str
-    """What a pointer that rests on it is told."""
+    """From the bottom: the class and the number of each part."""
+    tip: str
+    """The text that appears under the pointer."""
 
 
 def columns(stacks: Sequence[Stack], *, id: str, title: str, description: str) -> Markup:
-    """Columns of stacked parts over a scale that begins at 0. The id must be the chart's own in its page."""
+    """Columns of stacked parts over a scale that begins at 0. The id must be unique in the page."""
     slot = (_WIDTH - _LEFT) / max(len(stacks), 1)
     scale = scale_of(max((_sum(stack) for stack in stacks), default=0))
     every = ceil(len(stacks) / _LABELS)
@@ -51,7 +51,7 @@ def columns(stacks: Sequence[Stack], *, id: str, title: str, description: str) -
 
 
 def bar(parts: Sequence[tuple[str, float]], whole: float) -> Markup:
-    """A bar to stand beside the numbers that it shows, which say all that it says."""
+    """A bar that shows the same as the numbers beside it."""
     rects, x = Markup(""), 0.0
     for kind, size in parts:
         width = 100 * size / whole if whole > 0 else 0.0
@@ -63,7 +63,7 @@ def bar(parts: Sequence[tuple[str, float]], whole: float) -> Markup:
 
 
 def scale_of(most: int) -> int:
-    """Where a scale from 0 ends: the next of 1, 2, 4, 6, 8, 10, 20, 40 and so on."""
+    """The end of a scale from 0: the next of 1, 2, 4, 6, 8, 10, 20, 40 and so on."""
     power = 1
     while power * 10 < most:
         power *= 10
@@ -86,14 +86,14 @@ def _line(tick: int, scale: int) -> Markup:
 
 def _column(stack: Stack, middle: float, width: float, scale: int) -> Markup:
     return Markup("<g><title>{}</title>{}</g>").format(
-        visible(stack.told), Markup("").join(_rects(stack, middle - width / 2, width, scale))
+        visible(stack.tip), Markup("").join(_rects(stack, middle - width / 2, width, scale))
     )
 
 
 def _rects(stack: Stack, x: float, width: float, scale: int) -> Iterator[Markup]:
     below = 0
     for kind, number in stack.parts:
-        height = max(_PLOT * number / scale, 1.5 if number else 0)  # one of a million is seen all the same
+        height = max(_PLOT * number / scale, 1.5 if number else 0)  # so that one of a million is visible
         y = min(_y(below + number, scale), _HEIGHT - _BOTTOM - height)
         below += number
         if number:
@@ -103,7 +103,7 @@ def _rects(stack: Stack, x: float, width: float, scale: int) -> Iterator[Markup]
 
 
 def _within(middle: float, label: str) -> tuple[float, float, str]:
-    """Where a label below the axis goes: in the middle of its column, unless it would be cut off at the right."""
+    """The place of a label below the axis: in the middle of its column, unless that would cut it off at the right."""
     fits = middle + len(label) * _LETTER / 2 <= _WIDTH
     return (middle, _HEIGHT - 8, "middle") if fits else (_WIDTH, _HEIGHT - 8, "end")
 

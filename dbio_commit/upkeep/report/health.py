@@ -1,7 +1,7 @@
-"""The health of a table in facts: few of them, however large the table is, so that a page or a pipe holds them. Pure.
+"""The health of a table as facts. They are bounded in size, however large the table is. Pure.
 
-Their texts come from outside. They are cut here, and such that no encoding fails on them; to escape them is up to
-whoever renders them.
+Their texts come from outside. They are cut here, and can be encoded as UTF-8. The code that renders them must escape
+them.
 """
 
 from bisect import bisect_right
@@ -21,24 +21,24 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.upkeep.check import CheckReport
 
 MOST = 20
-"""So many partitions, pending transactions, applications and paths are named; the rest is counted."""
+"""How many partitions, pending transactions, applications and paths are named. The others are only counted."""
 
 MOST_PERIODS = 48
-"""In which commits are counted."""
+"""The most periods in which commits are counted."""
 
 MOST_TEXT = 300
-"""Characters of a name."""
+"""The most characters of a name."""
 
 MOST_ADVICE = 3000
-"""Characters of what is longer than a name."""
+"""The most characters of longer texts."""
 
 ABORTED = "aborted"
-"""Beside the operations: a transaction that did not commit."""
+"""Stands beside the operations, for transactions that were aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How many objects, their bytes, and the age of the oldest where that is known."""
+    """How many objects, their size in bytes, and the age of the oldest if it is known."""
 
     objects: int = 0
     size: int = 0
@@ -54,9 +54,9 @@ class Vacuumed:
     freed: Mapping[Reason, Amount] = field(default_factory=dict)
     kept: Mapping[Reason, Amount] = field(default_factory=dict)
     aborted: int = 0
-    """Pending transactions that it decided, or would, against their writers."""
+    """How many pending transactions it aborted, or would abort."""
     failed: int = 0
-    """What it could not do or look at."""
+    """How many things failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +64,14 @@ class Partition:
     """Live files of one directory."""
 
     name: str
-    """As its directory is named; "" for the root."""
+    """The path of the directory. "" for the root."""
     files: int
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeClass:
-    """The live files of less than so many bytes, and not of the class before."""
+    """The live files that are smaller than `below` bytes, and do not belong to the class before."""
 
     below: int
     files: int
@@ -84,7 +84,7 @@ class Period:
 
     begins: datetime
     decided: Mapping[str, int]
-    """By operation; and `ABORTED`."""
+    """How many transactions, by operation or `ABORTED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +102,10 @@ class Pending:
     tid: str
     started: datetime
     files: int | None = None
-    """So far; None where nobody looked."""
+    """How many files it has written so far. None if that was not looked up."""
     size: int | None = None
     too_old: bool
-    """It can commit no more."""
+    """Whether it is so old that it cannot commit any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +116,12 @@ class Application:
     version: int
     committed: datetime | None
     odd: bool
-    """No writer can have brought this about."""
+    """Whether no dbio writer can have committed these versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is wrong with the table: how often, and the first few cases."""
+    """Something that is wrong with the table: the number of cases, and the first few."""
 
     what: str
     count: int
@@ -145,34 +145,34 @@ class TableHealth:
     scope: Scope
     at: datetime
     ok: bool | None
-    """As `CheckReport.ok`; None where nobody checked."""
+    """As `CheckReport.ok`. None if there was no check."""
     advice: str
     problems: Sequence[Problem]
     live_files: int
     live_size: int
     unknown_sizes: int
-    """How many of the live files have a size that no marker tells."""
+    """How many live files have a size that no marker records."""
     median_size: int | None
     partition_columns: Sequence[str]
     partitions: Sequence[Partition]
-    """The largest, largest first."""
+    """The largest partitions, the largest first."""
     other_partitions: int
     other_files: int
-    """Of the partitions that are not named."""
+    """The files in the partitions that are not named."""
     other_size: int
     size_classes: Sequence[SizeClass]
     """From the class of the smallest file to that of the largest."""
     activity: Activity | None
-    """None where no transaction is known."""
+    """None if no transaction is known."""
     commits: int
     last_commit: LastCommit | None
     pending: Sequence[Pending] | None
-    """The oldest first; None where nobody looked."""
+    """The oldest first. None if they were not looked up."""
     other_pending: int
     vacuumed: Vacuumed | str
-    """Or why nobody can tell."""
+    """What a vacuum freed or would free, or why this is not known."""
     applications: Sequence[Application]
-    """Those that committed last come first."""
+    """The applications that committed last come first."""
     other_applications: int
     streams: Sequence[StreamLag]
 
@@ -186,7 +186,7 @@ def look(
     advice: str = "",
     streams: Sequence[StreamLag] = (),
 ) -> TableHealth:
-    """`check` and `advice` are what `dbio check` found and advises; without them, nothing says what is wrong."""
+    """The health of the table. `check` and `advice` come from `dbio check`. Without them, it reports no problems."""
     sizes = [file.size for file in snapshot.files if file.size != UNKNOWN_SIZE]
     partitions = sorted(_partitions(snapshot.files), key=lambda it: (-it.size, it.name))
     others = partitions[MOST:]
@@ -229,7 +229,7 @@ def look(
 
 def _text(text: str, most: int = MOST_TEXT) -> str:
     cut = text if len(text) <= most else text[:most] + "…"
-    return cut.encode("utf-8", "backslashreplace").decode()  # a name on a disk need not be UTF-8
+    return cut.encode("utf-8", "backslashreplace").decode()  # a name on a disk may not be UTF-8
 
 
 def _operation(decided: Decided) -> str:
@@ -241,7 +241,7 @@ def _operation(decided: Decided) -> str:
 
 
 def _partitions(files: Iterable[DataFile]) -> list[Partition]:
-    """By directory, which is cheaper than by values: a table may have a million files."""
+    """The partitions by directory, which is cheaper than by values: a table may have a million files."""
     counts, sizes = Counter[str](), Counter[str]()
     for file in files:
         directory = file.path.rpartition("/")[0]
@@ -251,7 +251,7 @@ def _partitions(files: Iterable[DataFile]) -> list[Partition]:
 
 
 _BOUNDS = [digit * 10**power for power in range(3, 15) for digit in (1, 2, 5)]
-"""1 kB, 2 kB, 5 kB, 10 kB and so on: as sizes are read."""
+"""1 kB, 2 kB, 5 kB, 10 kB and so on."""
 
 
 def _size_classes(sizes: Sequence[int]) -> list[SizeClass]:
@@ -282,7 +282,7 @@ def _activity(decided: Sequence[tuple[datetime, str]], at: datetime) -> Activity
     if not decided:
         return None
     first = min(time for time, _ in decided)
-    last = max(at, *(time for time, _ in decided))  # the store's clock may be ahead of ours
+    last = max(at, *(time for time, _ in decided))  # the store's clock may be ahead of this machine's
     years = _YEAR * (1 + (last - first) // (_YEAR * (MOST_PERIODS - 1)))
     length = next((it for it in _LENGTHS if (last - first) // it < MOST_PERIODS - 1), years)
     number = (first - _EPOCH) // length
@@ -315,7 +315,7 @@ def _problems(check: CheckReport) -> list[Problem]:
     odd = [f"{it.id}: {it.odd}" for it in check.applications if it.odd]
     found: dict[str, Sequence[str]] = {
         "missing live files": check.missing,
-        "live files of another size than their markers say": [
+        "live files of another size than their markers record": [
             f"{it.path}: {it.found:,} bytes, not {it.expected:,}" for it in check.wrong_size
         ],
         "live files that some engine cannot read as they are meant": [

@@ -1,6 +1,6 @@
-"""The health of tables as one HTML page that needs nothing else: no network, no script, light or dark.
+"""The health of tables as one self-contained HTML page: no network, no script, light and dark colours.
 
-Everything that it says goes through `visible` and is escaped. The page forbids itself, by its policy, to load anything.
+Every text goes through `visible` and is escaped. The page's policy forbids it to load anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,23 +19,23 @@ from dbio_commit.upkeep.report import charts
 from dbio_commit.upkeep.report.health import ABORTED, Activity, Amount, Period, SizeClass, TableHealth, Vacuumed
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may load and do, for its head, and for the answer of a server."""
+"""The content security policy, for the head of the page and for the header of a server."""
 
 _OPERATIONS = ("append", "overwrite", "overwrite_partitions", "rewrite", "adopt", "unknown", ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the page has to say of a table."""
+    """A table on the page."""
 
     name: str
     health: TableHealth | None = None
     note: str = ""
-    """What else is to be said, such as why there is nothing more."""
+    """A remark, such as why there is no more."""
     said: str = ""
-    """How it is, in a few words; by default what a check has found."""
+    """Its state in a few words. By default, what a check has found."""
     failed: bool = False
-    """Whether something is wrong that no check found."""
+    """Whether something failed that no check finds."""
 
     @property
     def wrong(self) -> bool:
@@ -52,12 +52,12 @@ class Subject:
 
 
 def render_page(subjects: Sequence[Subject], *, at: datetime, back: str = "") -> str:
-    """A section for each table, with an index before them. `back` is a link to a page above this one."""
+    """The page with an index and a section for each table. `back` is a link to a page above this one."""
     return _render(subjects, at=at, back=back, link=None)
 
 
 def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[str], str]) -> str:
-    """The index alone, which links each table to a page of its own."""
+    """Only the index, which links to a page for each table."""
     return _render(subjects, at=at, back="", link=link)
 
 
@@ -74,12 +74,12 @@ def _sizes_chart(classes: Sequence[SizeClass], id: str) -> Markup:
         charts.Stack(
             label=size_class_text(it).replace("below", "<"),
             parts=[("bar-1", it.files)],
-            told=f"{size_class_text(it)}: {count_text(it.files, 'file')}, {size_text(it.size)}",
+            tip=f"{size_class_text(it)}: {count_text(it.files, 'file')}, {size_text(it.size)}",
         )
         for it in classes
     ]
-    said = f"Number of live files by size. Most, {number_text(most.files)}, are {size_class_text(most)}."
-    return charts.columns(stacks, id=id, title="Sizes of live files", description=said)
+    text = f"Number of live files by size. Most, {number_text(most.files)}, are {size_class_text(most)}."
+    return charts.columns(stacks, id=id, title="Sizes of live files", description=text)
 
 
 def size_class_text(it: SizeClass) -> str:
@@ -91,14 +91,14 @@ def _activity_chart(activity: Activity, id: str) -> Markup:
         charts.Stack(
             label=_label(activity, it.begins),
             parts=[(f"op-{name}", it.decided[name]) for name in _OPERATIONS if name in it.decided],
-            told=f"{period_text(activity, it)}: {decided_text(it)}",
+            tip=f"{period_text(activity, it)}: {decided_text(it)}",
         )
         for it in activity.periods
     ]
     total = sum(sum(it.decided.values()) for it in activity.periods)
     first, last = activity.periods[0].begins, activity.periods[-1].begins + activity.length
-    said = f"{count_text(total, 'transaction')} by operation, from {time_text(first)} to {time_text(last)}."
-    return charts.columns(stacks, id=id, title="Commits over time", description=said)
+    text = f"{count_text(total, 'transaction')} by operation, from {time_text(first)} to {time_text(last)}."
+    return charts.columns(stacks, id=id, title="Commits over time", description=text)
 
 
 def period_text(activity: Activity, period: Period) -> str:
@@ -119,7 +119,7 @@ def decided_text(period: Period) -> str:
 
 
 def _operations(activity: Activity) -> list[str]:
-    """Those that there were."""
+    """The operations that occur."""
     return [name for name in _OPERATIONS if any(name in it.decided for it in activity.periods)]
 
 
@@ -136,9 +136,9 @@ def total(amounts: Mapping[Reason, Amount]) -> Amount:
 
 
 def _reason_rows(vacuumed: Vacuumed) -> list[tuple[Reason, Amount, Amount]]:
-    """Each reason, with what was freed and what was kept for it."""
-    told = [reason for reason in Reason if reason in vacuumed.freed or reason in vacuumed.kept]
-    return [(it, vacuumed.freed.get(it, Amount()), vacuumed.kept.get(it, Amount())) for it in told]
+    """Each reason, with what was freed and what was kept."""
+    reasons = [reason for reason in Reason if reason in vacuumed.freed or reason in vacuumed.kept]
+    return [(it, vacuumed.freed.get(it, Amount()), vacuumed.kept.get(it, Amount())) for it in reasons]
 
 
 def _sum_of_sizes(row: tuple[Reason, Amount, Amount]) -> int:
@@ -150,7 +150,7 @@ def _sum_of_sizes(row: tuple[Reason, Amount, Amount]) -> int:
 
 
 def _finalize(value: Any) -> Any:
-    """What steers a page's text, such as marks of direction, is shown instead."""
+    """Makes characters visible that steer text, such as marks of direction."""
     return visible(value) if type(value) is str else value
 
 

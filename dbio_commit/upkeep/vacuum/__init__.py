@@ -1,4 +1,5 @@
-"""VACUUM: deletes what no reader needs. `plan` decides, `run` does; on a schedule the package `vacuum` has it run.
+"""Vacuum: deletes what no reader needs. `plan` decides what, `run` does it.
 
-Nothing in `dbio_commit` imports that package: a job may have a `vacuum.py` of its own beside it.
+The package `vacuum` runs it on a schedule. Nothing in `dbio_commit` imports that package: a user's job may have a
+`vacuum.py` of its own.
 """

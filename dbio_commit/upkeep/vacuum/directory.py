@@ -1,6 +1,6 @@
-"""One vacuum of a directory of the directory scope, as DBIO does it: has `directory_plan` decide, and `hands` do it.
+"""One vacuum of a directory of the directory scope, as DBIO does it: `directory_plan` decides, `hands` does it.
 
-The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 11.4.
+The order of the steps keeps the files safe at every moment, even if the vacuum is killed: PROTOCOL.md 11.4.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import CommitMarker, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.upkeep.vacuum import directory_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents
@@ -25,7 +26,7 @@ class DirectoryVacuum:
         self._hands, self._store, self._clock = hands, hands.store, hands.clock
 
     def run(self) -> bool:
-        """False, with nothing done, where it has been made a table since we looked."""
+        """False, with nothing done, if the directory has become a table meanwhile."""
         found = until_quiet(self._store, self._read_directories)
         if found is None:
             return False
@@ -34,7 +35,7 @@ class DirectoryVacuum:
         files = [garbage for it in directories for garbage in plan.data_files(it, horizons)]
         self._hands.kept += [garbage for garbage in files if not garbage.due]
         gone |= self._hands.delete(self._still_pending([garbage for garbage in files if garbage.due]))
-        # Each step is complete in all directories before the next: a marker goes after what it hides.
+        # Each step is complete in all directories before the next: a marker is deleted after what it hides.
         markers = [marker for it in directories for marker in plan.start_markers(it, horizons)]
         gone |= self._hands.delete(self._still_empty(markers))
         gone |= self._hands.delete([marker for it in directories for marker in plan.queued_markers(it, horizons, gone)])
@@ -46,7 +47,7 @@ class DirectoryVacuum:
         return True
 
     def _read_directories(self) -> tuple[dict[str, Contents], list[plan.DbioDirectory]] | None:
-        """None where it has been made a table since we looked."""
+        """None if the directory has become a table meanwhile."""
         tree: dict[str, Contents] = {}
         entries: list[Entry] = []
         below: list[str] = []
@@ -55,7 +56,7 @@ class DirectoryVacuum:
             entries += listed.entries
             below += (f"{directory}/" for directory in listed.directories)
         log = parse_log(self._store.list_log())
-        if log.descriptor is not None:  # its descriptor came before its markers
+        if log.descriptor is not None:  # a descriptor comes before the markers of its table
             return None
         refuse_lost_descriptor(self._store, log)
         check_directories(self._store, [*below, *(entry.path for entry in entries)])
@@ -64,7 +65,7 @@ class DirectoryVacuum:
         directories = plan.read_directories(self._store, entries)
         if not self._store.has_directories:
             return tree, directories
-        # Readers follow symbolic links, and we do not: where there are any, we cannot say what a marker hides.
+        # Readers follow symbolic links, vacuum does not: in a directory with links it cannot know what a marker hides.
         seen = {entry.path for entry in entries}
         unseen = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
         linked = {directory for directory in unseen if not directory or names.is_data_file(directory)}
@@ -74,7 +75,7 @@ class DirectoryVacuum:
         return tree, [it for it in directories if it.path not in linked]
 
     def _still_pending(self, due: Sequence[Candidate]) -> list[Candidate]:
-        """Without the files of transactions that have committed since they were listed, late as they are."""
+        """Without the files of timed-out transactions that have committed since the listing."""
         markers = {
             names.join(names.split(it.path)[0], names.committed(it.tid))
             for it in due
@@ -84,7 +85,7 @@ class DirectoryVacuum:
         return [it for it in due if names.join(names.split(it.path)[0], names.committed(it.tid or "")) not in found]
 
     def _still_empty(self, markers: Sequence[Candidate]) -> list[Candidate]:
-        """Without the commit markers that have got their content since they were listed."""
+        """Without the commit markers that are no longer empty."""
         empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER and not it.size]
         filled = {entry.path for entry in self._store.stat_many(empty) if entry and entry.size}
         return [it for it in markers if it.path not in filled]

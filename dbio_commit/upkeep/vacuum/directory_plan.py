@@ -1,7 +1,7 @@
-"""What vacuum deletes from a directory of the directory scope, in which order, as DBIO does. Pure but for reading.
+"""Decides what vacuum deletes from a directory of the directory scope, and in which order, as DBIO does.
 
-Rules: PROTOCOL.md section 11.4. A data file goes while its markers still hide it; a marker goes once nothing that it
-hides is left, and the markers that say so are deleted by the next vacuum only, from a queue.
+Pure except for reading. Rules: PROTOCOL.md section 11.4. A data file is deleted while its markers still hide it. A
+marker is deleted after everything that it hides is gone: it is put into a queue, from which the next vacuum deletes it.
 """
 
 from collections import defaultdict
@@ -15,7 +15,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import Directory, commits_in, parse_directories, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason
-from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
+from dbio_commit.protocol.markers.bodies import INSPECT
+from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
@@ -33,11 +34,11 @@ class DbioDirectory:
     markers: Mapping[str, CommitMarker]
     """By tid."""
     queues: Mapping[str, Sequence[str]]
-    """By name of a `_committed_vacuum<id>`: the markers that it lists."""
+    """The markers that each `_committed_vacuum<id>` lists, by its name."""
 
     @cached_property
     def files_by_tid(self) -> Mapping[str, Set[str]]:
-        """The paths of the data files whose names hold a tid."""
+        """The paths of the data files, by the tid in their names."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for name, entry in self.directory.files.items():
             if tid := names.parse_data_file(name):
@@ -45,7 +46,7 @@ class DbioDirectory:
         return found
 
     def hidden_by(self, tid: str) -> Set[str]:
-        """The paths of the data files that readers would see but for this commit marker."""
+        """The paths of the data files that readers would see without this commit marker."""
         marker = self.markers[tid]
         shown = (name for name in marker.removed if name in self.entries and not names.is_hidden(name))
         removed = {self.entries[name].path for name in shown}
@@ -53,7 +54,10 @@ class DbioDirectory:
 
 
 def read_directories(store: Store, entries: Iterable[Entry]) -> list[DbioDirectory]:
-    """Raises CorruptMarkerError for the first marker that cannot be read, ObjectNotFoundError for one that has gone."""
+    """The directories with their markers.
+
+    Raises CorruptMarkerError for the first marker that cannot be read, ObjectNotFoundError for one that has gone.
+    """
     entries = list(entries)
     parsed = parse_directories(entries)
     by_directory: defaultdict[str, dict[str, Entry]] = defaultdict(dict)
@@ -97,18 +101,18 @@ def is_marker(entry: Entry) -> bool:
     return _kind(entry) is not None
 
 
-# --- the steps, in their order; `gone` are the paths that the steps before have deleted ---------------------------
+# --- the steps, in their order; `gone` are the paths that earlier steps have deleted ------------------------------
 
 
 def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
-    """The files that no reader sees. Markers' own modification times count, not the files'."""
+    """The files that no reader sees. Their age counts by the modification times of markers, not of files."""
     visible = {file.path for file in visible_files(it.directory, it.markers)}
     known = Known.of(commits_in(it.directory, it.markers), live=visible, log=it.directory.log)
     found: list[Candidate] = []
     for name, entry in it.entries.items():
         why = None if names.is_hidden(name) else known.why_not_live(entry)
         if why is None or why.reason in (Reason.UNTRACKED, Reason.UNKNOWN):
-            continue  # it is live here, or no data
+            continue  # it is live here, or not a data file
         is_dated = why.reason in (Reason.REMOVED, Reason.PENDING)
         due = why.since < horizons.data if is_dated else why.reason is not Reason.NOT_DATA
         found.append(Candidate.of(entry, why, due=due))
@@ -117,7 +121,7 @@ def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
 
 
 def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
-    """Of committed transactions; and commit markers of zero length, which count as absent."""
+    """The start markers of committed transactions, and empty commit markers, which count as absent."""
     log = it.directory.log
     found = [
         Candidate.marker(start, Reason.START_MARKER)
@@ -133,7 +137,7 @@ def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
 
 
 def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candidate]:
-    """What earlier vacuums have queued, as far as it hides nothing: a queue is a file that anybody may have written."""
+    """The queued markers that hide nothing. That is checked again, since any process may have written the queue."""
     found: dict[str, Candidate] = {}
     for queue, listed in it.queues.items():
         entry = it.entries.get(queue)
@@ -147,7 +151,7 @@ def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> lis
 
 
 def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candidate]:
-    """The queues of which nothing is left but themselves."""
+    """The queues whose listed markers are all gone."""
     found: list[Candidate] = []
     for queue, listed in it.queues.items():
         entry = it.entries.get(queue)
@@ -174,7 +178,7 @@ def to_queue(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[str]
 
 
 def _may_go(it: DbioDirectory, name: str, marker: Entry, horizons: Horizons, gone: Set[str]) -> bool:
-    """Whether nothing changes for readers when the marker goes."""
+    """Whether nothing changes for readers if the marker is deleted."""
     parsed = names.parse_log_name(name)
     if parsed is None or not _may_be_queued(name):
         return False
@@ -182,7 +186,7 @@ def _may_go(it: DbioDirectory, name: str, marker: Entry, horizons: Horizons, gon
     if parsed.kind is Kind.STARTED:
         return tid in it.markers or (marker.modified < horizons.data and gone >= it.files_by_tid.get(tid, set()))
     if tid not in it.markers or _exists(it, names.started(tid), gone):
-        return False  # without its commit marker the transaction would look pending
+        return False  # the start marker alone would make the transaction look pending
     if it.markers[tid].is_abort and not marker.modified < horizons.now - ABORTS_KEPT:
         return False
     return gone >= it.hidden_by(tid)

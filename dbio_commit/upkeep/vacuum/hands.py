@@ -1,4 +1,4 @@
-"""What vacuum does to a store, in either scope, and the record of it."""
+"""Does what vacuum does to a store, in either scope, and records it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from dbio_commit.store.base import Listing, Unfinished
+from dbio_commit.store.contract import Listing, Unfinished
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons
 from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
@@ -21,7 +21,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Hands:
-    """What a vacuum does, in either scope, and what it has done so far. A dry run does none of it."""
+    """The actions of a vacuum, in either scope, and the record of them. In a dry run they change nothing."""
 
     def __init__(
         self,
@@ -49,23 +49,23 @@ class Hands:
         self.stopped = False
 
     def set_time(self) -> None:
-        """Horizons count from now. A dry run leaves nothing, so it does not ask the store."""
+        """Sets the horizons from now. A dry run writes nothing, so it does not ask the store for its time."""
         if not self.dry_run:
             self.horizons = Horizons.at(self.now(), self.options)
 
     def now(self) -> datetime:
-        """The time by our clock or the store's, whichever is earlier: a clock that is ahead would make all look old."""
+        """The earlier of this machine's time and the store's: a clock that is ahead would make all objects look old."""
         if self.store.list_directory() == Listing([], []):
-            return self.clock.now()  # there is nothing here, and nothing is to be left here
+            return self.clock.now()  # nothing is here, and nothing may be left here
         try:
             return min(self.clock.now(), until_quiet(self.store, self._ask_for_the_time))
         except StoreError as error:
             self.failed["time of the store"] = str(error)
-            # It was that late at least; most of the garbage will have to wait.
+            # It is at least as late as this. Most of the garbage will have to wait.
             return max((entry.modified for entry in self.store.list_log()), default=_LONG_AGO)
 
     def _ask_for_the_time(self) -> datetime:
-        """Raises ObjectNotFoundError where we slept, and another vacuum has tidied up."""
+        """Raises ObjectNotFoundError if this process slept, and another vacuum deleted the object."""
         path = names.clock(new_tid(self.clock))
         self.store.put_if_absent(path, b"")
         try:
@@ -104,7 +104,7 @@ class Hands:
             tree[listed.directory] = Contents(len(listed.entries) + listed.live, listed.directories)
 
     def delete(self, due: Sequence[Candidate]) -> set[str]:
-        """Deletes and records it; returns the paths that are gone, in a dry run those that would be."""
+        """Deletes the candidates and records it. Returns the paths that are gone, or in a dry run would be."""
         by_path = {garbage.path: garbage for garbage in due}
         if self.dry_run:
             self.deleted += [garbage.deletion(self.horizons.now) for garbage in due]
@@ -122,7 +122,7 @@ class Hands:
         try:
             late = [it for it in self.store.list_unfinished() if it.started < self.horizons.data]
             failures = {} if self.dry_run else self.store.abort_unfinished(late)
-        except StoreError as error:  # a right that vacuum can do without
+        except StoreError as error:  # vacuum works without this right
             self.failed["unfinished uploads"] = str(error)
             return
         self.failed |= {path: str(error) for path, error in failures.items()}
@@ -142,7 +142,8 @@ class Hands:
 def _too_many(postponed: Sequence[str]) -> str:
     return (
         f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
-        f"{postponed[0]}; the next run goes on. Look who left so many start markers: `dbio check` shows their times"
+        f"{postponed[0]}; the next run continues. Find the jobs that left so many start markers: `dbio check` shows "
+        "their times"
     )
 
 

@@ -1,4 +1,4 @@
-"""What vacuum plans with, in either scope: horizons, and what is for deletion. Pure."""
+"""What the plans of both scopes share: horizons, candidates for deletion, checksums and empty directories. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from dbio_commit.protocol.log import Log
 from dbio_commit.upkeep.vacuum.report import Deletion, VacuumOptions
 
 METADATA_RETENTION = timedelta(minutes=30)
-"""How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
+"""How old a checkpoint is before what it covers is purged. DBIO uses the same time for its markers."""
 
 ABORTS_KEPT = HISTORY
-"""Longer than any transaction lives, so that a late writer finds that it was aborted."""
+"""How long abort markers are kept: longer than any transaction lives, so that a late writer finds its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """What is older than these may go. By the time as it was before anything was listed."""
+    """Times before which objects may be deleted. They count from a time before the listing."""
 
     now: datetime
     data: datetime
     metadata: datetime
-    """In the directory scope, as DBIO has it."""
+    """For markers in the directory scope, as in DBIO."""
     purge: datetime
-    """In the table scope: never later, since readers and writers rest on it."""
+    """For markers in the table scope. Always METADATA_RETENTION ago, since readers and writers rely on it."""
 
     @classmethod
     def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
@@ -37,12 +37,12 @@ class Horizons:
 
 
 class Candidate(NamedTuple):
-    """For deletion: an object that no reader needs, or will not need once it is due."""
+    """A candidate for deletion: an object that no reader needs, or that none will need when it is due."""
 
     path: str
     size: int
     since: datetime
-    """When it became useless, as far as that is known, else when it was written."""
+    """When it became useless if that is known, else when it was written."""
     reason: Reason
     due: bool
     tid: str | None = None
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
 
 
 def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Candidate]:
-    """Hadoop's `.name.crc` files go with the files that they are about."""
+    """Hadoop's checksums (`.name.crc`) of the garbage, which are deleted with it."""
     present = {entry.path: entry for entry in entries if entry.path.endswith(".crc")}
     if not present:
         return []
@@ -74,7 +74,7 @@ def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Ca
 
 
 def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Candidate]:
-    """Those whose file or marker has gone before them; `live` files need not be among the entries."""
+    """Checksums whose file or marker is gone. `live` files need not be among the entries."""
     entries = list(entries)
     present = {entry.path for entry in entries}
     found: list[Candidate] = []
@@ -91,21 +91,22 @@ def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons)
 
 
 def lost_clocks(log: Log, horizons: Horizons) -> list[Candidate]:
-    """What vacuums that were killed had asked for the time with."""
+    """The objects with which killed vacuums had asked the store for its time."""
     return [Candidate.marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
 
 
 class Contents(NamedTuple):
-    """How much a directory held when it was listed, and what directly below it are directories."""
+    """How many objects a directory held when it was listed, and the directories directly in it."""
 
     objects: int
     directories: Sequence[str]
 
 
 def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
-    """The directories that hold nothing any more, deepest first; never the root.
+    """The directories that are empty after the deletions, the deepest first, without the root.
 
-    Of those that held nothing before, only what has the form of a partition: others somebody may have made on purpose.
+    A directory that was empty before counts only if it has the form of a partition: users may have made others on
+    purpose.
     """
     lost: dict[str, int] = {}
     for path in deleted:
@@ -114,8 +115,8 @@ def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
     empty: set[str] = set()
     for directory in sorted(tree, key=lambda path: path.count("/"), reverse=True):
         contents = tree[directory]
-        is_ours = directory in lost or not empty.isdisjoint(contents.directories) or _is_partition(directory)
-        if directory and is_ours and contents.objects == lost.get(directory, 0) and empty >= set(contents.directories):
+        may_go = directory in lost or not empty.isdisjoint(contents.directories) or _is_partition(directory)
+        if directory and may_go and contents.objects == lost.get(directory, 0) and empty >= set(contents.directories):
             empty.add(directory)
     return sorted(empty, key=lambda path: (-path.count("/"), path))
 

@@ -1,4 +1,4 @@
-"""What a vacuum is asked for, and what it says that it did. Pure."""
+"""The options of a vacuum, and the report of what it did. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ MOST_HOURS = 876_000
 """A hundred years."""
 
 HISTORY_DAYS = HISTORY / timedelta(days=1)
-"""How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
+"""How long abort markers and the history in checkpoints are kept, in days. No transaction lives longer than 7 days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class VacuumOptions:
     retention_hours: float = 48.0
     """How long the files that a commit removed stay for readers, and how long a transaction may be pending."""
     force: bool = False
-    """Allows a retention below an hour, which can hurt readers and writers that are at work."""
+    """Allows a retention below an hour, which can break readers and writers that are at work."""
     untracked: bool = False
     """Whether to delete files, older than the retention, that no transaction wrote and no commit names."""
     checkpoint_after: int = 20
@@ -38,7 +38,7 @@ class VacuumOptions:
         """Raises RetentionError for options that could delete files that are still needed."""
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
-                f"a retention of {self.retention_hours:g} h means nothing; give 48, and from 1 to {MOST_HOURS:,}"
+                f"a retention of {self.retention_hours:g} h is not possible; give 48, and from 1 to {MOST_HOURS:,}"
             )
         if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
             raise RetentionError(
@@ -48,14 +48,14 @@ class VacuumOptions:
         if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
             raise RetentionError(
                 f"history_days={self.history_days:g} would forget transactions that a late writer must still find, or "
-                f"means nothing; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
+                f"is not possible; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
             )
         if self.checkpoint_after < 0:
             raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
 
 
 _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
-"""Never deleted, or only where somebody asks for it."""
+"""Never deleted, or only if the options say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something that could not be done; the next vacuum tries again."""
+    """Something that could not be done. The next vacuum tries again."""
 
     path: str
     """Relative to the root of the table; "" if the rest of the vacuum failed."""
@@ -84,7 +84,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What a vacuum did; in a dry run, what it would do. Paths are relative to the root of the table."""
+    """What a vacuum did, or in a dry run would do. Paths are relative to the root of the table."""
 
     url: str
     """The root of the table."""
@@ -130,7 +130,7 @@ class VacuumReport:
 
 
 def in_short(report: VacuumReport) -> Vacuumed:
-    """What a page about the table says of it."""
+    """The report as the page about the table shows it."""
     return Vacuumed(
         retention_hours=report.retention_hours,
         dry_run=report.dry_run,
@@ -153,26 +153,26 @@ def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """How many objects, and their bytes."""
+    """How many objects, and their size in bytes."""
 
     objects: int = 0
     size: int = 0
 
 
 MOST_FAILURES = 100
-"""So many failures a summary names; the rest it counts."""
+"""How many failures a summary names. The others are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What the log and the metrics say of a run: numbers, however large the table is."""
+    """A run as the log and the metrics report it: bounded in size, however large the table is."""
 
     dry_run: bool = False
     deleted: Mapping[Reason, Total] = field(default_factory=dict)
-    """In a dry run, what would be."""
+    """In a dry run, what would be deleted."""
     failures: tuple[Failure, ...] = ()
     failed: int = 0
-    """How many there were."""
+    """How many failures there were."""
     aborted: int = 0
     postponed: int = 0
     checkpoint: str | None = None
@@ -183,7 +183,7 @@ class RunSummary:
     stopped: bool = False
     warnings: tuple[str, ...] = ()
     health: TableHealth | None = None
-    """Of the table as the run left it; None where nobody looked."""
+    """The health of the table after the run. None if it was not computed."""
 
     @classmethod
     def of(cls, report: VacuumReport) -> "RunSummary":
@@ -211,7 +211,7 @@ class RunSummary:
 
     @property
     def text(self) -> str:
-        """The same in words, on one line."""
+        """The summary as a text of one line."""
         would = "would be " if self.dry_run else ""
         objects = sum(total.objects for total in self.deleted.values())
         size = sum(total.size for total in self.deleted.values())
@@ -235,7 +235,7 @@ MOST_MESSAGE = 2000
 
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
+"""Called with the current step ("aborting", "listing", "deleting"), how much is done, and how much there is, if
 known.
 """
 

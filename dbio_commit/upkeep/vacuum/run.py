@@ -40,7 +40,7 @@ def run_vacuum(
     except StoreError as error:
         if not hands.has_changed:
             raise
-        hands.fail(error)  # what was done is reported all the same
+        hands.fail(error)  # the report still has what was done
     report = hands.report()
     if report.deleted:
         report = replace(report, keeps_versions=store.keeps_versions())
@@ -54,7 +54,7 @@ def run_vacuum(
 
 
 def _run(hands: Hands) -> None:
-    # Before anything is listed: a file that is younger than this listing must not look old.
+    # Before any listing, so that a file that is newer than the listing does not look old.
     hands.set_time()
     log = parse_log(hands.store.list_log())
     hands.scope = Scope.DIRECTORY

@@ -1,6 +1,6 @@
-"""One vacuum of a table of ours: reads what is there, has `table_plan` decide, and has `hands` do it.
+"""One vacuum of a dbio table: reads the table, lets `table_plan` decide, and lets `hands` do it.
 
-The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 10.2.
+The order of the steps keeps the table safe at every moment, even if the vacuum is killed: PROTOCOL.md 10.2.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import Purge, decode_purge, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.upkeep.vacuum import table_plan as plan
@@ -37,13 +38,13 @@ from dbio_commit.upkeep.vacuum.table_plan import Judge
 from dbio_commit.upkeep.vacuum.work import chunks
 
 ABORT_BATCH = 1000
-"""Transactions that are aborted with one look at the checkpoint; between batches the caller may stop us."""
+"""How many transactions are aborted with one read of the checkpoint. The caller may stop the vacuum between batches."""
 
 MOST_ABORTS = 10_000
-"""Of one run; more start markers than that, nobody's jobs have left behind since the last."""
+"""The most transactions that one run aborts. Jobs do not leave more start markers between two runs."""
 
 MOST_ABORT_S = 300.0
-"""No batch of aborts begins later than so long after the first."""
+"""How long after the first batch of aborts another one may begin, in s."""
 
 
 class TableVacuum:
@@ -59,10 +60,11 @@ class TableVacuum:
             self._hands.aborted, self._hands.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
         elif late:
             self._abort(late)
-            # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
+            # After the aborts: a transaction that committed just before its abort is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
         if not self._hands.dry_run:
-            publish_as_set(self._store, self._clock, snapshot.settings)  # before files go that lag there
+            # Before files are deleted that an outdated publication still names.
+            publish_as_set(self._store, self._clock, snapshot.settings)
         judge = Judge.of(
             snapshot,
             self._hands.horizons,
@@ -78,8 +80,8 @@ class TableVacuum:
         if snapshot.strange:
             judge = replace(judge, keep_unknown=True)
             self._hands.warnings.append(
-                f"{len(snapshot.strange)} objects of the log are another table's, first {snapshot.strange[0]}: files "
-                "of transactions that nobody knows are kept. `dbio check` names them all"
+                f"{len(snapshot.strange)} objects of the log belong to another table, first {snapshot.strange[0]}: "
+                "files of unknown transactions are kept. `dbio check` names them all"
             )
         tree: dict[str, Contents] = {}
         due: list[Candidate] = []
@@ -107,12 +109,12 @@ class TableVacuum:
             self._hands.remove_directories(tree, gone)
 
     def _unseen(self, absent: Collection[str]) -> list[Candidate]:
-        """Of the removed files that the listing did not show, those that may be there all the same."""
+        """The removed files that the listing did not show, but that may exist: they are behind symbolic links."""
         paths = sorted(self._store.behind_links(absent))
         if paths:
             self._hands.warnings.append(
                 f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left "
-                "alone, and remembered"
+                "alone, and stay recorded as removed"
             )
         now = self._hands.horizons.now
         return [
@@ -121,7 +123,7 @@ class TableVacuum:
         ]
 
     def _delete_superseded(self, snapshot: Snapshot) -> None:
-        """Of a Delta log that is another's, or that cannot be read, nothing."""
+        """Deletes useless objects of the published Delta log. Nothing if it cannot be read, or is not this table's."""
         try:
             old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
         except ObjectNotFoundError:  # another vacuum was faster
@@ -132,9 +134,9 @@ class TableVacuum:
         self._hands.delete(plan.superseded(old))
 
     def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
-        """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.
+        """Without files of transactions that began after the snapshot. They look old if this machine's clock is wrong.
 
-        Their start markers, or what they were decided to, came before the files did: a snapshot of now shows it.
+        Their start markers or decisions came before the files, so a new snapshot shows them.
         """
         unknown = {garbage.path for garbage in due if garbage.reason is Reason.UNKNOWN}
         if not unknown:
@@ -147,14 +149,14 @@ class TableVacuum:
         return [garbage for garbage in due if garbage.path in still or garbage.path not in unknown]
 
     def _is_pending(self, snapshot: Snapshot) -> bool:
-        """Whether somebody may have made a directory just now, for a file that is still to come."""
+        """Whether a pending transaction may have just made a directory, for a file that is not there yet."""
         if not self._store.has_directories:
             return False
         log = snapshot.log if self._hands.dry_run else parse_log(self._store.list_log())
         return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._hands.aborted))
 
     def _abort(self, tids: Sequence[str]) -> None:
-        """So many as one run may; what it does not come to stays pending, and is said."""
+        """Aborts as many as one run may. The others stay pending, and are reported."""
         self._hands.postponed = list(tids)
         since_s = self._clock.monotonic()
         for batch in chunks(tids[:MOST_ABORTS], ABORT_BATCH):
@@ -163,8 +165,8 @@ class TableVacuum:
             for tid, failure in self._abort_batch(batch).items():
                 if failure is None:
                     self._hands.aborted.append(tid)
-                elif not isinstance(failure, TransactionStateError):  # it committed at the last moment: just as good
-                    self._hands.failed[names.started(tid)] = str(failure)  # pending still, so its files stay
+                elif not isinstance(failure, TransactionStateError):  # else it has just committed
+                    self._hands.failed[names.started(tid)] = str(failure)  # still pending, so its files stay
             del self._hands.postponed[: len(batch)]
             self._hands.workers.report("aborting", len(tids) - len(self._hands.postponed), len(tids))
 
@@ -196,11 +198,11 @@ class TableVacuum:
             self._hands.failed[name] = str(error)
 
     def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
-        """By a checkpoint that is old enough, and not the only one that tells what is purged."""
+        """Purges markers by a checkpoint that is old enough, and not the only one that holds what they record."""
         try:
             checkpoint, steps = self._plan_purge(snapshot, left)
         except ObjectNotFoundError:
-            return  # another vacuum has purged it, and what it covers
+            return  # another vacuum has purged the checkpoint, and what it covers
         if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint, left):
             return
         undecided: set[str | None] = set()
@@ -212,40 +214,40 @@ class TableVacuum:
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}
 
     def _is_still_there(self, snapshot: Snapshot) -> bool:
-        """Whether the table is: another one at this place has turns and checkpoints of the same names."""
+        """Whether it is still the same table: turns and checkpoints of another one at this root have the same names."""
         found = parse_log(self._store.stat_log(names.DESCRIPTOR).values()).descriptor
         if found != snapshot.log.descriptor:
-            self._hands.failed[names.DESCRIPTOR] = "the table was dropped, or another made, while it was vacuumed"
+            self._hands.failed[names.DESCRIPTOR] = "the table was dropped, or another created, while it was vacuumed"
         return found == snapshot.log.descriptor
 
     def _plan_purge(
         self, snapshot: Snapshot, left: Sequence[Candidate]
     ) -> tuple[Checkpoint, Sequence[Sequence[Candidate]]]:
-        """The checkpoint to purge by, and what goes. The newest only where it tells more than the one before it."""
+        """The checkpoint to purge by, and what to delete. The newest only if it covers more than the one before it."""
         newest, horizons = snapshot.checkpoint, self._hands.horizons
         for number in plan.checkpoints_to_purge_by(snapshot.log, newest.number, horizons):
             checkpoint = newest
             if number != newest.number:
                 try:
                     older = read_numbered_checkpoint(self._store, snapshot.log, number)
-                except CheckpointLostError as error:  # the newest tells more
+                except CheckpointLostError as error:  # the newest holds more
                     self._hands.warnings.append(f"an older checkpoint is not needed, and cannot be read: {error}")
                     continue
                 if not is_of_table(older.table_id, snapshot.table_id):
                     continue
-                # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
-                told = tuple(commit for commit in older.commits if commit.tid in newest.covered)
-                checkpoint = replace(older, commits=told)
+                # Readers use the newest checkpoint. Whatever wrote it, markers that it does not cover must stay.
+                covered = tuple(commit for commit in older.commits if commit.tid in newest.covered)
+                checkpoint = replace(older, commits=covered)
             steps = plan.purge(snapshot.log, checkpoint, snapshot.decided, horizons, left=left)
             if number != newest.number or self._hands.checkpoint or _purges_transactions(steps):
                 return checkpoint, steps
         return NO_CHECKPOINT, plan.purge(snapshot.log, NO_CHECKPOINT, snapshot.decided, horizons, left=left)
 
     def _prepare_purge(self, snapshot: Snapshot, checkpoint: Checkpoint, left: Sequence[Candidate]) -> bool:
-        """Before markers go: two checkpoints tell what they do, and an object says that the markers were purged.
+        """Before markers are purged: ensures that two checkpoints cover them, and writes the purge record.
 
-        So the loss of one checkpoint harms nobody, and that of both is noticed. False where there is none but this
-        one: the next vacuum goes on.
+        So the loss of one checkpoint does no harm, and the loss of both is noticed. False if there is only one
+        checkpoint: then the next vacuum continues.
         """
         if checkpoint.number == snapshot.checkpoint.number and not self._hands.checkpoint:
             self._write_checkpoint(snapshot, left, again=True)
@@ -256,10 +258,10 @@ class TableVacuum:
         name, body = names.purge(checkpoint.number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
         try:
             if not self._store.put_if_absent(name, encode(body)):
-                told = decode_purge(self._store.get(name), where=self._store.url_of(name))
-                if told.table_id != snapshot.table_id:
+                recorded = decode_purge(self._store.get(name), where=self._store.url_of(name))
+                if recorded.table_id != snapshot.table_id:
                     self._hands.warnings.append(
-                        f"{name} is of another table, so that no marker is purged by that number"
+                        f"{name} has the id of another table, so no marker is purged by that number"
                     )
                     return False
         except DbioError as error:
@@ -274,7 +276,7 @@ def _purges_transactions(steps: Iterable[Iterable[Candidate]]) -> bool:
 
 def _another_vacuum(signs: Signs) -> str:
     return (
-        "another tool's vacuum has been here, as DBIO's writers run it after their commits; it may have purged markers "
-        f"of commits ({'; '.join(signs.in_words())}). Files of transactions that nobody knows are kept. See "
+        "another tool's vacuum has run here, as DBIO's writers run it after their commits; it may have purged commit "
+        f"markers ({'; '.join(signs.in_words())}). Files of unknown transactions are kept. See "
         '"Another vacuum was here" in docs/OPERATIONS.md'
     )

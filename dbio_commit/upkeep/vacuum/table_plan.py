@@ -1,4 +1,4 @@
-"""What vacuum deletes from a table of ours, when and why. Pure: PROTOCOL.md 10.2 to 10.4."""
+"""Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.4). Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dbio_commit.upkeep.vacuum.report import VacuumOptions
 
 
 def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:
-    """The pending transactions that began before the data horizon: to be aborted before their files go (I5)."""
+    """The pending transactions that began before the data horizon. They must be aborted before their files go (I5)."""
     log, covered = snapshot.log, snapshot.checkpoint.covered
     return [tid for tid in log.pending if tid not in covered and log.started[tid].modified < horizons.data]
 
@@ -26,16 +26,19 @@ IsSame = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Says of each file of a table whether it is garbage, and due. Its snapshot is not older than the aborts."""
+    """Decides for each file of a table whether it is garbage, and whether it is due.
+
+    Its snapshot must not be older than the aborts.
+    """
 
     known: Known
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Live and removed files that the store may list by another name: as `names.fold` has them -> their names."""
+    """Live and removed files that the store may list under another name, by their names in `names.fold`."""
     keep_unknown: bool = False
-    """Somebody may have purged the markers of transactions that were committed."""
+    """Whether markers of committed transactions may have been purged, so that unknown files must stay."""
 
     @classmethod
     def of(
@@ -48,7 +51,7 @@ class Judge:
         is_same: IsSame | None = None,
         may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
-        """`assume_aborted`: what a dry run would have aborted; `is_same` and `may_respell` are the store's."""
+        """`assume_aborted`: what a dry run would have aborted. `is_same` and `may_respell` are methods of the store."""
         known = Known.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
@@ -62,7 +65,7 @@ class Judge:
         return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)
 
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
-        """Of the entries of one directory, or of several whole ones, with their markers; live files may be left out."""
+        """The garbage among the entries of whole directories, with their markers. Live files may be left out."""
         entries = [self._as_named(entry) for entry in entries] if self.named else entries
         strangers = find_strangers(entries)
         files = (entry for entry in entries if names.is_data_file(entry.path))
@@ -87,13 +90,13 @@ class Judge:
             case Reason.UNTRACKED:
                 return self.untracked and entry.modified < self.horizons.data
             case Reason.UNKNOWN:
-                # Of another suffix it may be what was there, and no Parquet, when the directory was adopted.
-                is_ours = names.is_parquet(entry.path) and not self.keep_unknown
-                return is_ours and entry.modified < self.horizons.data
+                # With another suffix it may be a file that was not Parquet when the directory was adopted.
+                may_go = names.is_parquet(entry.path) and not self.keep_unknown
+                return may_go and entry.modified < self.horizons.data
         return False
 
     def _as_named(self, entry: Entry) -> Entry:
-        """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
+        """The entry by the path in its marker. A disk that ignores case lists directories by their first spelling."""
         if self.is_same and self.named and entry.path not in self.known.live and entry.path not in self.known.removed:
             for path in self.named.get(names.fold(entry.path), ()):
                 if self.is_same(entry.path, path):
@@ -101,7 +104,7 @@ class Judge:
         return entry
 
     def still_unknown(self, garbage: Iterable[Candidate]) -> list[Candidate]:
-        """Of the files of unknown transactions those that this later snapshot does not know either."""
+        """The files of unknown transactions that this later snapshot does not know, either."""
         known = self.known.aborted | self.known.committed | self.known.pending.keys()
         return [
             it
@@ -111,18 +114,18 @@ class Judge:
 
 
 def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_aborted: int = 0) -> bool:
-    """`assume_aborted`: how many transactions a dry run would have aborted."""
+    """Whether to write a checkpoint. `assume_aborted`: how many transactions a dry run would have aborted."""
     new = len(snapshot.log.uncovered(snapshot.checkpoint.covered)) - len(snapshot.strange) + assume_aborted
     return new >= max(options.checkpoint_after, 1)
 
 
 def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
-    """The removed files that are deleted; `left` are the non-live files that a listing after the snapshot found."""
+    """The removed files that are deleted. `left` are the non-live files that a listing after the snapshot found."""
     return {path for commit in snapshot.decided for path in commit.marker.removed if path not in left}
 
 
 def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[int]:
-    """The highest first: those that are older than the purge horizon, up to the newest one of the table."""
+    """The numbers of checkpoints before the purge horizon, up to the table's newest, the highest first."""
     old = (number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge)
     return sorted((number for number in old if number <= newest), reverse=True)
 
@@ -130,11 +133,11 @@ def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[i
 def purge(
     log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
 ) -> list[list[Candidate]]:
-    """The markers that are needed no more, in steps: each is to be deleted before the next is begun.
+    """The markers that are no longer needed, in steps. Each step must be deleted before the next one begins.
 
-    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that is
-    still there: the commit markers that say so stay. A commit marker whose start marker could not be deleted stays too
-    (`run` sees to that by their common tid).
+    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that
+    still exists: the commit markers that show that it is garbage stay. A commit marker whose start marker could not be
+    deleted stays, too: `TableVacuum._purge` ensures that, by their common tid.
     """
     covered = checkpoint.covered
     needed = _needed_markers(commits, left)
@@ -152,13 +155,13 @@ def purge(
             decisions.append(Candidate.marker(entry, Reason.COMMIT_MARKER, tid))
         elif entry.modified < horizons.now - ABORTS_KEPT:
             decisions.append(Candidate.marker(entry, Reason.ABORT_MARKER, tid))
-    said = min(checkpoint.number, max(log.purges, default=0))  # the last record stays until a later one is there
+    recorded = min(checkpoint.number, max(log.purges, default=0))  # the last stays until a later one exists
     older = [
         Candidate.marker(entry, Reason.CHECKPOINT)
         for entries, before in (
             (log.checkpoints, checkpoint.number),
             (log.refusals, checkpoint.number),
-            (log.purges, said),
+            (log.purges, recorded),
         )
         for number, entry in sorted(entries.items())
         if number < before
@@ -170,8 +173,8 @@ def purge(
             for number, entry in sorted(log.turns.items())
             if number < log.last_turn
         ]
-    # Of the time before the directory was adopted; the directory scope's vacuum would have needed them. Younger ones
-    # show that another vacuum has been here (`other_vacuum`), and are to go on showing it.
+    # Queues from before the directory was adopted, which only a vacuum of the directory scope would need. Younger ones
+    # stay: they show that another tool's vacuum has run (`other_vacuum`).
     since = log.descriptor.modified if log.descriptor else horizons.purge
     old = (entry for entry in log.queues.values() if entry.modified <= since and entry.modified < horizons.purge)
     queues = [Candidate.marker(entry, Reason.QUEUED) for entry in old]
@@ -179,14 +182,14 @@ def purge(
 
 
 def superseded(entries: Iterable[Entry]) -> list[Candidate]:
-    """Of a published Delta log, what a checkpoint of before the data horizon has made useless."""
+    """The objects of a published Delta log that one of its checkpoints before the data horizon has made useless."""
     return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
 
 
 def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> set[str]:
-    """The tids whose markers tell that something which is still there is garbage.
+    """The tids whose markers show that existing files are garbage.
 
-    We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
+    The checkpoint shows that, too, but DBIO's readers of an unpartitioned table read only markers.
     """
     paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
     needed = {tid for tid in paths.values() if tid}
@@ -194,6 +197,6 @@ def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> se
         if not paths.keys().isdisjoint(commit.marker.removed):
             needed.add(commit.tid)
             if commit.marker.dbio_commit and commit.marker.dbio_commit.operation == "adopt":
-                # It removed what the commits before it had hidden; what each of them hid, nobody remembers.
+                # It removed what earlier commits had hidden. Which commit hid which file is not recorded.
                 needed.update(it.tid for it in commits if not it.marker.added and not it.marker.removed)
     return needed

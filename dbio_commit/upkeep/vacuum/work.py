@@ -12,39 +12,39 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
-from dbio_commit.store.base import CONCURRENCY
+from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _BATCHES_AT_ONCE = 16
-"""Between so many batches of deletions the caller may stop us."""
+"""Batches of deletions between two checks whether to stop."""
 
 _FEWEST_RANGES, _IN_A_RANGE = 8, 5000
-"""Into how many ranges of directories a table is divided, where a store lists a range at once, and how many live files
-make one more. Each begins a page of its own, of 1,000 objects."""
+"""For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many live
+files add one more. Each range begins a page of its own, of 1,000 objects."""
 
 _FEW = 5
-"""With fewer directories than that, those below them are divided."""
+"""With fewer directories than this, the directories below them are divided."""
 
 _UNITS_AT_ONCE = 8 * CONCURRENCY
-"""Likewise of directories to list."""
+"""Units of directories to list between two checks whether to stop."""
 
 
 class Listed(NamedTuple):
-    """What a directory holds, besides live files."""
+    """The content of a directory, without live files."""
 
     directory: str
     entries: Sequence[Entry]
     live: int
-    """How many live files were left out."""
+    """The number of live files that were left out."""
     directories: Sequence[str]
-    """Directly below; () on a store without real directories."""
+    """The directories directly below. Empty in a store without real directories."""
 
 
 class Stopped(Exception):
-    """The caller asked for it, between two batches."""
+    """The caller stopped the vacuum between two batches."""
 
 
 class Spread(Protocol):
@@ -60,7 +60,7 @@ class Workers:
         self._store, self._control, self._spread = store, control, spread
 
     def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
-        """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
+        """All directories except those that readers skip: the top levels first, then whole subtrees in parallel."""
         keep = _LeaveOut(live)
         level, listed = [""], 0
         enough = 1 if self._spread else _FEW if self._store.lists_ranges else CONCURRENCY
@@ -83,7 +83,7 @@ class Workers:
             self.report("listing", listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
-        """Deletes in batches; what was tried, and the failures among it, after each few of them."""
+        """Deletes in batches. After each group of batches, gives the paths and the failures among them."""
         size, done = self._store.delete_batch, 0
         for group in chunks(paths, size * _BATCHES_AT_ONCE):
             if self._spread is None:
@@ -96,7 +96,7 @@ class Workers:
             self.report("deleting", done, len(paths))
 
     def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-        """The function's results in order; between groups of them the caller may stop us."""
+        """The function's results in order; between groups of them the caller may stop it."""
         if self._spread is not None:
             yield from self._spread(function, items)
             return
@@ -104,14 +104,14 @@ class Workers:
             yield from self._store.ask_each(function, group)
 
     def report(self, phase: str, done: int, total: int | None) -> None:
-        """Between two batches: says how far it is. Raises Stopped where the caller wants no more."""
+        """Reports progress between two batches. Raises Stopped if the caller stops the vacuum."""
         self._control.progress(phase, done, total)
         if self._control.stop():
             raise Stopped
 
 
 class _LeaveOut:
-    """Live files by directory, so that each worker gets only those of its own."""
+    """Live files by directory, so that each worker gets only those of its directories."""
 
     def __init__(self, live: Collection[str]) -> None:
         self._live = live
@@ -122,7 +122,7 @@ class _LeaveOut:
         return leave_out(directory, entries, directories, self._live)
 
     def below(self, unit: str) -> list[str]:
-        """The live files below a directory; all directories that are asked for have the same depth."""
+        """The live files below a directory. Fast if all directories that are asked for have the same depth."""
         depth = unit.count("/") + 1
         if depth != self._depth:
             self._by_top, self._depth = {}, depth
@@ -137,7 +137,7 @@ def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[st
 
 
 def list_below(store: Store, unit: tuple[Sequence[str], Collection[str]]) -> list[Listed]:
-    """The directories below some, themselves included, without the live files that come with them."""
+    """The contents of some directories and all below them. `unit` has these directories, and the live files below."""
     tops, live = unit[0], frozenset(unit[1])
     if not store.has_directories:
         entries = [e for e in store.list_below(tops) if _is_readable(names.split(e.path)[0])]

@@ -83,7 +83,7 @@ def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch
     assert result.exit_code == 1
     assert "settings that no writer evaluates" in result.stdout
     assert "java_method()" in result.stdout
-    assert "change or remove those that are named" in last_line(result)
+    assert "change or remove those listed" in last_line(result)
     (refused,) = dbio_json("check", table.url)["refused_settings"]
     assert refused.startswith("check.c=")
     assert dbio("set", table.url, "check.c=").exit_code == 0
@@ -95,14 +95,14 @@ def test_check_names_files_on_whose_partitions_readers_do_not_agree(
 ) -> None:
     append(table, {"1.50": 10, "1.5": 20})
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.commit.table_root.find_unread", lambda *_: ())
+        patch.setattr("dbio_commit.commit.state_after.find_unread", lambda *_: ())
         table.begin().commit(columns(n="long", day="decimal(5,2)"))
 
     result = dbio("check", table.url)
 
     assert result.exit_code == 1
     assert "partition values" in result.stdout
-    assert "do not agree on the partition of 1 file" in " ".join(result.stdout.split())
+    assert "disagree about the partition of 1 file" in " ".join(result.stdout.split())
     (unread,) = dbio_json("check", table.url)["unread_values"]
     assert unread["path"].startswith("day=1.5/")
     assert "'1.5' is no decimal(5,2)" in unread["problem"]
@@ -139,7 +139,7 @@ def test_check_says_which_transactions_can_commit_no_more(table: Table) -> None:
     pending = table.begin()
     ten_days_ago = (datetime.now(UTC) - timedelta(days=10)).timestamp()
     os.utime(Path(table.url, names.started(pending.tid)), (ten_days_ago, ten_days_ago))
-    assert "1 transaction can commit no more" in last_line(dbio("check", table.url))
+    assert "1 transaction can no longer commit" in last_line(dbio("check", table.url))
     assert "10 days" in dbio("check", table.url).stdout
 
 
@@ -170,7 +170,7 @@ def test_check_names_empty_files_and_looks_into_all_where_it_is_told_to(tmp_path
         "h.parquet": "it is no Parquet file",
     }
     shown = dbio("check", "--files", tmp_path)
-    assert (shown.exit_code, "Some engine fails at, or misreads, 6 files" in shown.stdout) == (1, True)
+    assert (shown.exit_code, "Some engines cannot read, or misread, 6 files" in shown.stdout) == (1, True)
 
 
 def test_a_sound_table_is_sound_by_its_footers_too(tmp_path: Path) -> None:
@@ -186,5 +186,5 @@ def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
     assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
     assert r"notes\x1b.txt" in dbio("check", plain).stdout
     shown = dbio("adopt", plain).stdout
-    assert "left alone, since they are no Parquet" in shown
+    assert "ignored, as they are not Parquet" in shown
     assert r"notes\x1b.txt" in shown

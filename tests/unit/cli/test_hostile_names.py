@@ -9,7 +9,7 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from tests.command_line import (
     COMMANDS,
     ESCAPE,

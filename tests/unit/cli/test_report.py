@@ -47,7 +47,7 @@ def test_report_shows_how_far_streams_are_behind_the_table_that_they_read(
     assert file.read_text().count(QUERY) == 1
     result = dbio("report", other.url, "-o", tmp_path / "none.html", "--stream", checkpoint)
     assert result.exit_code == 2
-    assert "tells of no stream" in result.stderr
+    assert "is no checkpoint of a stream" in result.stderr
 
 
 def test_a_path_that_is_no_table_is_a_section_and_an_exit_code(table: Table, tmp_path: Path, file: Path) -> None:

@@ -16,7 +16,7 @@ def test_restore_brings_back_an_earlier_state_and_says_what_it_took(table: Table
     append(table, {"2": 10})
     said = dbio("restore", table.url, first)
     assert said.exit_code == 0
-    assert "0 files came back as copies, 1 went" in said.stdout
+    assert "0 files came back as copies, 1 removed" in said.stdout
     assert len(table.snapshot().files) == 1
     again = dbio_json("restore", table.url, first)
     assert (again["added"], again["removed"], again["as_of"]) == (0, 0, first)
@@ -28,7 +28,10 @@ def test_a_dry_run_says_what_would_come_and_go_and_changes_nothing(table: Table)
     time.sleep(0.2)
     append(table, {"2": 10})
     said = dbio("restore", table.url, first, "--dry-run")
-    assert (said.exit_code, said.stdout) == (0, "0 files would come back as copies, 1 file, 10 bytes would go\n")
+    assert (said.exit_code, said.stdout) == (
+        0,
+        "0 files would come back as copies, 1 file, 10 bytes would be removed\n",
+    )
     asked = dbio_json("restore", table.url, first, "--dry-run")
     assert (asked["added"], asked["removed"], asked["dry_run"]) == (0, 1, True)
     assert len(table.snapshot().files) == 2
@@ -45,7 +48,7 @@ def test_in_a_terminal_it_asks_before_files_go(table: Table, monkeypatch: pytest
         asked.append(question)
         raise typer.Abort
 
-    monkeypatch.setattr("dbio_commit.cli.commands._is_asked", lambda: True)
+    monkeypatch.setattr("dbio_commit.cli.commands._is_interactive", lambda: True)
     monkeypatch.setattr("dbio_commit.cli.commands._confirm", no)
     assert dbio("restore", table.url, first).exit_code == 1
     assert len(asked) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from dbio_commit import Table, TransactionAbortedError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from tests.command_line import TID, append, data_file, dbio, dbio_json, in_terminal, new_files
 
 # --- log --------------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_abort_decides_a_pending_transaction_against_its_writer(table: Table) ->
     result = dbio("abort", table.url, transaction.tid)
 
     assert result.exit_code == 0
-    assert result.stdout == f"aborted {transaction.tid}; what it wrote is garbage now: 1 file, 5 bytes\n"
+    assert result.stdout == f"aborted {transaction.tid}; its files are garbage now: 1 file, 5 bytes\n"
     with pytest.raises(TransactionAbortedError):
         transaction.commit()
 
@@ -230,7 +230,7 @@ def test_abort_of_an_aborted_transaction_is_fine(table: Table) -> None:
     transaction = table.begin()
     transaction.abort()
     result = dbio("abort", table.url, transaction.tid)
-    assert (result.exit_code, result.stdout) == (0, f"{transaction.tid} was aborted already\n")
+    assert (result.exit_code, result.stdout) == (0, f"{transaction.tid} was already aborted\n")
 
 
 def test_abort_of_a_committed_transaction_is_refused_and_changes_nothing(table: Table) -> None:

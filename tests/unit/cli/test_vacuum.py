@@ -246,7 +246,7 @@ def test_what_vacuum_warns_of_is_on_stderr(root: Path) -> None:
     (root / "_committed_vacuum7").write_text('{"added": [], "removed": []}')
     done = process("vacuum", root)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "another tool's vacuum has been here" in done.stderr
+    assert "another tool's vacuum has run here" in done.stderr
     report = dbio_json("vacuum", root)
     assert [warning for warning in report["warnings"] if "_committed_vacuum7" in warning]
 
@@ -564,7 +564,7 @@ def test_adopt_of_a_table_is_refused(table: Table, root: Path) -> None:
     before = tree(root)
     result = dbio("adopt", root)
     assert result.exit_code == 1
-    assert "is a table of ours already" in result.stderr
+    assert "is a dbio table already" in result.stderr
     assert tree(root) == before
 
 

@@ -19,7 +19,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import as_dbio_sees
@@ -428,7 +429,7 @@ def test_a_commit_that_can_not_be_withdrawn_is_no_success_and_the_error_says_wha
             store.before = fail_with(StoreError("503"), "delete", marker, times=None)
 
     store.before = before
-    with pytest.raises(CommitStateUnknownError, match="remove it"):
+    with pytest.raises(CommitStateUnknownError, match="delete it"):
         transaction.commit()
 
 

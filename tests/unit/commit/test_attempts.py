@@ -25,10 +25,10 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.commit.begin import begin
 from dbio_commit.commit.draft import Terms, encode_begun
-from dbio_commit.commit.roots import TableRoot
 from dbio_commit.commit.turns import TRUST_S
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App, Begun, decode_begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import publish_as_set
@@ -135,7 +135,7 @@ def test_whatever_a_start_marker_says_the_transaction_is_pending_and_readers_do_
 def test_who_commits_a_version_aborts_pending_attempts_at_committed_ones(table: Table, version: int) -> None:
     left = table.begin(app=("nightly", version))
     for earlier in (0, 3):  # by somebody who could not abort it
-        with patch.object(TableRoot, "_abort_superseded"):
+        with patch("dbio_commit.commit.table_root.abort_superseded"):
             write(table, app=("nightly", earlier))
     write(table, app=("nightly", 7))
     assert pending(table) == set()
@@ -178,7 +178,7 @@ def test_a_start_marker_that_says_nothing_readable_is_left_alone(
     store.put("_started_77", body)
     assert not write(table, app=("nightly", 1)).skipped
     assert pending(table) == {"77"}
-    assert "could not tell whether 77 is an earlier attempt" in caplog.text
+    assert "could not find out whether 77 is another attempt" in caplog.text
 
 
 @pytest.mark.parametrize("error", [StoreError("503"), RuntimeError("can't start new thread")], ids=str)
@@ -270,7 +270,7 @@ def test_a_start_marker_that_comes_and_goes_is_an_error_and_no_loop(table: Table
             store.objects.pop(path, None)
 
     store.before = step
-    with pytest.raises(StoreError, match="comes and goes"):
+    with pytest.raises(StoreError, match="appears and disappears"):
         write_as_task(table, terms)
 
 
@@ -325,7 +325,7 @@ def test_a_tid_that_another_has_claimed_is_not_shared(table: Table, store: Memor
         terms = unclaimed(table, 3)
         body = encode_begun(App(id=QUERY, version=3), job, terms.origin) if job else b""
         store.put(names.started(terms.tid), body)
-        with pytest.raises(StoreError, match="of another writer; write again"):
+        with pytest.raises(StoreError, match="from another writer; write again"):
             write_as_task(table, terms)
     assert contents(table) == [b"rows"]
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError, StoreError, TableExistsError
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

@@ -19,7 +19,9 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.turns import LEASE_S
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import Operation, abort_marker, decode_commit
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to, fail_with, heal, once
@@ -241,7 +243,7 @@ def test_a_commit_that_is_refused_like_its_abort_may_still_land_and_is_not_calle
             if is_explicit:
                 transaction.commit()
 
-    with pytest.raises(CommitStateUnknownError, match=r"may land.*dbio abort"):
+    with pytest.raises(CommitStateUnknownError, match=r"may be applied.*dbio abort"):
         work()
     assert put_if_absent(*under_way[0])
     assert contents(table) == [b"rows"]
@@ -441,6 +443,36 @@ def test_an_empty_commit_marker_of_a_dead_holder_makes_room(
     begin_overwrite(table, b"waiter").commit()
     assert decode_commit(store.get(names.committed(holder.tid)), where="").is_abort
     assert contents(table) == [b"waiter"]
+
+
+def test_of_two_that_abort_at_an_empty_commit_marker_the_second_leaves_the_abort_of_the_first(
+    table: Table, store: MemoryStore, clock: WakingClock
+) -> None:
+    """PROTOCOL.md 9.4, step 1; else a commit could come between the two, of files that the first has deleted (I3)."""
+    tid = take_turn_and_stall(table, store, b"holder").tid
+    path = names.committed(tid)
+    store.put(path, b"")
+
+    def abort_first(operation: str, deleted: str) -> None:
+        if (operation, deleted) == ("delete", path):
+            store.put(path, encode(abort_marker(commit_id="first", timestamp=clock.now())))
+            store.before = lambda operation, path: None
+
+    store.before = abort_first
+    table.abort(tid)
+    info = decode_commit(store.get(path), where="").dbio_commit
+    assert info is not None
+    assert info.commit_id == "first"
+
+
+def test_a_commit_fails_at_an_empty_commit_marker_and_aborts(table: Table, store: MemoryStore) -> None:
+    """PROTOCOL.md 9.3, step 3: it counts as absent, but the name is taken."""
+    transaction = begin_overwrite(table, b"mine")
+    store.put(names.committed(transaction.tid), b"")
+    with pytest.raises(CorruptMarkerError):
+        transaction.commit()
+    assert decode_commit(store.get(names.committed(transaction.tid)), where="").is_abort
+    assert contents(table) == []
 
 
 @pytest.mark.parametrize("act", ["commit", "abort"])

@@ -23,7 +23,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.commit import directory_root as directory_module
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.protocol.markers import Operation, encode_commit
+from dbio_commit.protocol.markers.commit import Operation, encode_commit
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore

@@ -14,7 +14,7 @@ import pytest
 
 from dbio_commit.base.errors import CommitConflictError, CommitStateUnknownError, DbioError, StoreError
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from tests.faults import fail_with, heal, once

@@ -13,7 +13,7 @@ from dbio_commit.commit.begin import begin
 from dbio_commit.commit.isolation import Read, _is_blind
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.publish import publish_as_set
 from tests.writers import live, stage, write

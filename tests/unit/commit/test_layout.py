@@ -24,7 +24,7 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import decode_commit
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.settings import MAX_TEXT, layout_of, layout_text
 from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep.publish import publish_as_set

@@ -15,9 +15,11 @@ import pytest
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
+from dbio_commit.protocol.markers.commit import decode_commit
+from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.spark.write.plan import StoreSink
+from dbio_commit.spark.write.file_sink import StoreSink
 from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -145,7 +147,7 @@ def test_with_a_wrong_descriptor_vacuum_deletes_nothing_that_a_checkpoint_told(
     store.put(names.DESCRIPTOR, kept[0].replace(own, b"0871d97c-6616-410e-8932-f4421b82696e"))
     clock.advance(timedelta(days=30))
     report = vacuum_table(table, VacuumOptions())
-    assert any("another table's" in warning for warning in report.warnings)
+    assert any("belong to another table" in warning for warning in report.warnings)
     assert table.check().strange
     store.objects[names.DESCRIPTOR] = kept
     assert live(table) == files == data_files(store)
@@ -222,7 +224,6 @@ def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
 ) -> None:
     write(table)
     transaction = table.begin()
-    job = transaction.terms.job
 
     def act() -> None:
         table.clock.sleep(3600)
@@ -232,9 +233,9 @@ def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
             table.abort(transaction.tid)
 
     store.before = once("write", f"part-*{transaction.tid}*", act)
-    spec = TaskSpec(table=None, tid=transaction.tid, job=job, columns=((0, "a"),))  # type: ignore[arg-type]
+    spec = TaskSpec(table=table, terms=transaction.terms, columns=((0, "a"),))
     batches = [pyarrow.record_batch({"a": [1, 2]})]
-    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(store, transaction.terms))
+    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(table, transaction.terms))
     if disturb == "neither":
         assert len(write_it()) == 1
         return

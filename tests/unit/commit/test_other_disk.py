@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import FileInfo, Table, Transaction, TransactionAbortedError, UnsupportedStoreError
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import split
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to

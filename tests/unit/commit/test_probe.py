@@ -13,7 +13,7 @@ import pytest
 from dbio_commit.base.errors import AccessDeniedError, StoreError, UnsupportedStoreError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.store.base import Store
+from dbio_commit.store.contract import Store
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -109,7 +109,7 @@ def test_who_adopts_a_directory_on_such_a_store_leaves_it_as_it_is(looks_first: 
 def test_what_cannot_be_deleted_again_is_named(clock: ManualClock) -> None:
     store = WithoutPutIfAbsent(clock)
     store.before = fail_with(AccessDeniedError("no right to delete"), "delete", "_dbio_table")
-    with pytest.raises(UnsupportedStoreError, match=r"Nothing but _dbio_table was written, .*no right to delete"):
+    with pytest.raises(UnsupportedStoreError, match=r"Only _dbio_table was written, .*no right to delete"):
         Table.over(store, clock).begin()
     assert list(store.objects) == ["_dbio_table"]
 
@@ -153,7 +153,7 @@ def test_a_caller_whom_the_store_fails_in_the_race_says_so(store: MemoryStore, t
         raise StoreError("a proxy gave up")
 
     store.before = once("put_if_absent", "_dbio_table", fail, nth=3)
-    with pytest.raises(StoreError, match=r"cannot try out whether .* refuses to create _dbio_table twice.*gave up"):
+    with pytest.raises(StoreError, match=r"cannot prove that .* refuses to create _dbio_table twice.*gave up"):
         table.begin()
     assert write(table)
 

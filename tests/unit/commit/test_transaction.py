@@ -27,7 +27,9 @@ from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.markers.commit import Operation, decode_commit, encode_commit
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -666,7 +668,7 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
 def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: Any) -> None:
     read = Read(tids=frozenset(), may_match=lambda now: now.files, isolation="serializable")
     transaction = table.begin(operation)
-    with pytest.raises(TransactionStateError, match=f"operation '{operation}' goes by no rows"):
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' reads no rows"):
         transaction.goes_by(read)
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' records no changes"):
         transaction.tell_changes([])
@@ -683,7 +685,7 @@ def test_who_has_looked_at_the_rows_vouches_for_them(table: Table) -> None:
     table.set({"check.a": "a LIKE '%x%'"})
     transaction = table.begin()
     stage(table, transaction)
-    with pytest.raises(InvalidInputError, match=r"do not tell that its rows keep check\.a .*vouch_for_rows"):
+    with pytest.raises(InvalidInputError, match=r"do not prove that its rows keep check\.a .*vouch_for_rows"):
         transaction.commit()
     transaction = table.begin()
     stage(table, transaction)

@@ -11,7 +11,9 @@ import pytest
 from dbio_commit.base.errors import TableNotFoundError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Operation, Turn, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import NO_METADATA
 from dbio_commit.table import Table

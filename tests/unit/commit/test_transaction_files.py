@@ -16,7 +16,7 @@ import pytest
 from dbio_commit.base.errors import DbioError, InvalidInputError, SchemaMismatchError
 from dbio_commit.data.fitting import fits, is_read, misfit
 from dbio_commit.data.footers import Footer
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.histories import columns
@@ -241,7 +241,7 @@ def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them
     table: Table, is_trusted: bool
 ) -> None:
     put(table, pa.table({"id": [1]}))
-    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "nothing but nulls")):
+    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "only nulls")):
         transaction = table.begin()
         path = Path(transaction.new_file())
         pq.write_table(rows, path)
@@ -254,7 +254,10 @@ def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them
     assert len(table.history()) == (3 if is_trusted else 1)
 
 
-@pytest.mark.parametrize(("facts", "problem"), [({"rows": 3}, "5 rows, not 3"), ({"size": 7}, "bytes, not 7")])
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [({"rows": 3}, "5 rows, but was added with 3"), ({"size": 7}, "bytes, but was added with 7")],
+)
 @pytest.mark.parametrize("is_table", [True, False])
 def test_a_file_that_is_added_with_other_facts_than_its_footer_has_is_refused(
     facts: Any, problem: str, is_table: bool, tmp_path: Path
@@ -367,7 +370,7 @@ def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> No
 def test_nulls_without_a_type_are_refused_in_new_columns_and_in_known_ones(table: Table, column: Any) -> None:
     put(table, pa.table({"id": [1], "known": ["x"]}))
     for name in ("note", "known"):
-        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds nothing but nulls without a type"):
+        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds only nulls, without a type"):
             put(table, pa.table({"id": [1], name: column}))
 
 

@@ -128,7 +128,7 @@ def test_a_turn_that_is_taken_and_that_no_listing_shows_is_an_error_and_no_loop(
     store.put(names.turn(1))
     transaction = begin_overwrite(table)
     store.before = give_up_after(100)
-    with pytest.raises(StoreError, match=r"_serial_0*1 is there, and no listing shows it"):
+    with pytest.raises(StoreError, match=r"_serial_0*1 exists, but no listing shows it"):
         transaction.commit()
 
 

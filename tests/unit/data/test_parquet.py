@@ -96,7 +96,7 @@ def test_an_overwrite_leaves_what_is_no_parquet(mixed: Table, caplog: pytest.Log
     assert set(commit.removed) == PARQUET_FILES.keys()
     assert live(mixed) == {new}
     assert FOREIGN_FILES.items() <= bodies(mixed).items()
-    assert "7 files are no Parquet" in caplog.text
+    assert "7 files are not Parquet" in caplog.text
 
 
 def test_an_overwrite_says_what_it_left(mixed: Table) -> None:

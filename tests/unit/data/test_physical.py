@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a duration": (array(1, pa.duration("us")), "plain number"),
     "a duration in a list": (array([1], pa.list_(pa.duration("us"))), "'x.element' is duration"),
     "a UUID": (array(b"0" * 16, pa.uuid()), "UUID"),
-    "nulls": (pa.nulls(1), "nothing but nulls"),
+    "nulls": (pa.nulls(1), "only nulls"),
     "date64": (array(date(2026, 1, 1), pa.date64()), "date32"),
     "a list of fixed size": (array([1.0], pa.list_(pa.float32(), 1)), "plain list"),
     "one in a struct": (array({"a": [1.0]}, pa.struct([("a", pa.list_(pa.float32(), 1))])), "'x.a' is fixed_size"),

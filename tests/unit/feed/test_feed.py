@@ -21,7 +21,7 @@ from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.commits import Decided, Forgotten, in_order
 from dbio_commit.protocol.history import Change, History
-from dbio_commit.protocol.markers import AddedFiles
+from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.state import NO_METADATA
 from tests.builders import NOW, data, marker
@@ -318,6 +318,23 @@ def test_a_batch_that_was_planned_fails_where_a_commit_came_behind_its_back(book
     books.add(at=books.now - 2 * HOUR)
     with pytest.raises(HistoryLostError, match=r"1 commits of .* have come with times before"):
         books.feed().between(STATE, end)
+
+
+def test_a_batch_that_is_read_again_has_a_commit_that_came_behind_its_back_and_no_other_batch_has(books: Books) -> None:
+    """PROTOCOL.md 8.4, step 2: with `fail_on_data_loss=False` the stream goes on, and the warning says just that."""
+    first = books.add()
+    start = books.feed().after(STATE)
+    second = books.add(at=books.now + DAY)
+    end = books.feed().after(start)
+    assert isinstance(end, Position)
+    late = books.add(at=books.now - 2 * HOUR)
+    feed = books.feed(Wanted(fail_on_data_loss=False))
+    assert sorted(paths(feed.between(start, end))) == sorted([*second, *late])
+    assert "A batch that covers the time of such a commit has its rows" in feed.warnings[0]
+    earlier = books.add(at=NOW - DAY)
+    assert not {*first, *earlier} & {*paths(feed.between(start, end))}
+    assert feed.after(end) == end
+    assert "no other batch has them" in feed.warnings[-1]
 
 
 # --- limits -------------------------------------------------------------------------------------------------------

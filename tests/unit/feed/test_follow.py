@@ -187,7 +187,7 @@ def test_a_table_that_was_dropped_under_a_stream_and_made_anew_is_lost(table: Ta
     with pytest.raises(TableNotFoundError):
         stream.batch()
     append(table)
-    with pytest.raises(HistoryLostError, match="made anew; begin anew with another checkpoint"):
+    with pytest.raises(HistoryLostError, match="was removed; begin again with another checkpoint"):
         stream.batch()
 
 
@@ -216,7 +216,7 @@ def test_a_stream_reads_anew_where_the_descriptor_is_another_and_all_markers_hav
     stream.drain()
     body, _ = store.objects["_dbio_table"]
     store.put("_dbio_table", json.dumps(json.loads(body) | {"id": "another"}).encode())
-    with pytest.raises(HistoryLostError, match="made anew"):
+    with pytest.raises(HistoryLostError, match="which was removed; begin again"):
         stream.batch()
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.table import Table
 from tests.builders import NOW, columns, data
 from tests.faults import calls_to
@@ -208,13 +208,13 @@ def test_only_the_newest_checkpoint_is_read() -> None:
 def test_a_checkpoint_larger_than_any_writers_is_refused_before_it_is_read() -> None:
     class Vast(World):
         def _entries(self, prefix: str) -> list[Entry]:
-            size = markers_module.MAX_BYTES + 1
+            size = MAX_BYTES + 1
             return [e._replace(size=size) if "_checkpoint_" in e.path else e for e in super()._entries(prefix)]
 
     world = Vast()
     world.commit("1", [data("1")])
     world.put(names.checkpoint(1), GOOD)
-    with calls_to(world) as calls, pytest.raises(CorruptMarkerError, match=str(markers_module.MAX_BYTES)):
+    with calls_to(world) as calls, pytest.raises(CorruptMarkerError, match=str(MAX_BYTES)):
         world.seen()
     assert ("get", names.checkpoint(1)) not in calls
 
@@ -244,7 +244,7 @@ def test_a_table_whose_descriptor_is_gone_is_no_directory_of_the_directory_scope
     world.checkpoint()
     world.put("b.parquet", b"untracked")
     del world.objects["_dbio_table"]
-    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and _checkpoint_0*1 says"):
+    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and _checkpoint_0*1 shows"):
         world.table().snapshot()
 
 

@@ -59,7 +59,7 @@ def test_a_table_without_its_descriptor_is_refused_and_stays_as_it_is(
     lost: Table, store: MemoryStore, action: Callable[[Table], object]
 ) -> None:
     before = dict(store.objects)
-    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and .* bring back that one object"):
+    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and .* bring that object back"):
         action(lost)
     assert {path: it for path, it in store.objects.items() if not path.startswith(Kind.CLOCK)} == before
 

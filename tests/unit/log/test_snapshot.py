@@ -24,7 +24,7 @@ from dbio_commit.cli.files import snapshot_json
 from dbio_commit.log import listing as listing_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.table import Table
@@ -468,6 +468,16 @@ def test_a_marker_larger_than_any_writers_is_refused_before_it_is_read(descripto
     assert world.seen(ignore_corrupt_markers=True) == {data("1")}
     assert "_committed_1" in read
     assert "_committed_2" not in read
+
+
+def test_a_live_file_outside_of_the_layout_is_an_error_that_nobody_can_ignore() -> None:
+    """PROTOCOL.md 8.1, rule 4 of the state."""
+    world = World()
+    world.commit("1", [data("1")])
+    world.commit("2", [f"day=1/{data('2')}"])
+    for ignored in (False, True):
+        with pytest.raises(CorruptMarkerError, match=r"_committed_2 adds .* lies in no such partition"):
+            world.snapshot(ignore_corrupt_markers=ignored)
 
 
 HOSTILE = ["../x", "/x", "a/../../x", "a//b", "./a", "a/", "", "a\0b", "a\nb", "a\x1bb", "..\\x", "x" * 5000, "\ud800"]

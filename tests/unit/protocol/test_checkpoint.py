@@ -17,22 +17,13 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import checkpoint as checkpoint_module
-from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Decided, Forgotten
-from dbio_commit.protocol.markers import (
-    App,
-    Bounds,
-    CommitInfo,
-    CommitMarker,
-    FileInfo,
-    abort_marker,
-    bounds_in,
-    pack_files,
-    pack_schema,
-    unpack_files,
-    without_statistics,
-)
+from dbio_commit.protocol.markers import bodies
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker, bounds_in, unpack_files
+from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files, without_statistics
+from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.state import Metadata, live_files
 from dbio_commit.protocol.versions import only_highest
 from tests.builders import NOW, columns, data, marker
@@ -164,7 +155,7 @@ def test_what_no_reader_could_read_back_is_not_written(commit: Decided) -> None:
 
 
 def test_a_line_that_is_longer_than_any_marker_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers_module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(bodies, "MAX_BYTES", 1000)
     with pytest.raises(InvalidInputError, match="no reader could read it"):
         encode_checkpoint(sample([Decided(NOW, "1", marker(["a" * 900]))]), created=NOW)
 

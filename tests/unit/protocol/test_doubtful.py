@@ -10,7 +10,8 @@ import pytest
 
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.doubtful import doubtful_files
-from dbio_commit.protocol.markers import Bounds, CommitInfo, CommitMarker, FileInfo, pack_files
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
 from dbio_commit.protocol.state import DataFile
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 
 from dbio_commit import CommitConflictError, InvalidInputError, Table
 from dbio_commit.commit.operations import RULES
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.garbage import AT_ONCE, DAY, empty, run
 from tests.writers import contents, live, stage, write

@@ -16,7 +16,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
-from dbio_commit.protocol.markers import decode_commit
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import MemoryStore
 from tests.builders import columns

@@ -17,8 +17,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
-from dbio_commit.protocol import markers, names
-from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import MAX_BYTES, encode
+from dbio_commit.protocol.markers.commit import (
+    CommitInfo,
+    CommitMarker,
+    abort_marker,
+    as_recorded,
+    bounds_in,
+    check_statistics,
+    decode_commit,
+    encode_commit,
+    unpack_files,
+)
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import MOST_NESTED, Schemas, pack_schema
+from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from tests.builders import DESCRIPTOR, OLD, World, columns, data
 
 relaxed = settings(deadline=None)  # machines that run tests are noisy
@@ -26,25 +42,23 @@ relaxed = settings(deadline=None)  # machines that run tests are noisy
 WHERE = "s3://bucket/t/_committed_42"
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 STAMP = "2026-11-20T10:00:00Z"
-DECODERS: list[Callable[..., object]] = [markers.decode_commit, markers.decode_descriptor, markers.decode_turn]
+DECODERS: list[Callable[..., object]] = [decode_commit, decode_descriptor, decode_turn]
 
 
 def info(**more: Any) -> CommitInfo:
     if "schema" in more:
-        more["schema"] = markers.pack_schema(more["schema"])
-    more["recorded"] = markers.as_recorded(more.pop("operation", "append"))
+        more["schema"] = pack_schema(more["schema"])
+    more["recorded"] = as_recorded(more.pop("operation", "append"))
     return CommitInfo(**{"commit_id": "c1", "timestamp": NOW, **more})
 
 
 def commit_of(files: list[FileInfo]) -> CommitMarker:
-    return CommitMarker(
-        added=[file.path for file in files], removed=[], dbio_commit=info(files=markers.pack_files(files))
-    )
+    return CommitMarker(added=[file.path for file in files], removed=[], dbio_commit=info(files=pack_files(files)))
 
 
 def decode(body: bytes | str | dict[str, Any]) -> CommitMarker:
     raw = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
-    return markers.decode_commit(raw, where=WHERE)
+    return decode_commit(raw, where=WHERE)
 
 
 def body_with(*, added: int = 0, **more: Any) -> dict[str, Any]:
@@ -84,8 +98,8 @@ def file_lists(draw: st.DrawFn) -> list[FileInfo]:
 @given(file_lists())
 def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
     marker = commit_of(files)
-    again = decode(markers.encode_commit(marker))
-    assert markers.unpack_files(again) == files
+    again = decode(encode_commit(marker))
+    assert unpack_files(again) == files
     assert again == marker
 
 
@@ -106,7 +120,7 @@ def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
 )
 def test_commit_marker_round_trips(dbio_commit: CommitInfo, added: list[str], removed: list[str]) -> None:
     marker = CommitMarker(added=added, removed=removed, dbio_commit=dbio_commit)
-    assert decode(markers.encode_commit(marker)) == marker
+    assert decode(encode_commit(marker)) == marker
 
 
 def test_null_partition_values_survive_beside_the_text_null() -> None:
@@ -114,12 +128,12 @@ def test_null_partition_values_survive_beside_the_text_null() -> None:
         FileInfo(path=f"p/{i}", size=1, partition={"a": value, "b": None})
         for i, value in enumerate([None, "", "null", "None", "__HIVE_DEFAULT_PARTITION__"])
     ]
-    assert markers.unpack_files(decode(markers.encode_commit(commit_of(files)))) == files
+    assert unpack_files(decode(encode_commit(commit_of(files)))) == files
 
 
 def test_schema_keeps_its_nulls_and_its_key() -> None:
     schema = {"type": "struct", "fields": [{"name": "a", "later": {"it": None, "n": [None, 1.5, True]}}]}
-    body = markers.encode_commit(CommitMarker(added=[], removed=[], dbio_commit=info(schema=schema)))
+    body = encode_commit(CommitMarker(added=[], removed=[], dbio_commit=info(schema=schema)))
     assert json.loads(body)["dbio_commit"]["schema"] == schema
     again = decode(body).dbio_commit
     assert again is not None
@@ -131,14 +145,14 @@ def _schema(value: object) -> dict[str, Any]:
 
 
 def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> None:
-    def read(value: object, schemas: markers.Schemas | None) -> object:
-        body = markers.encode(CommitMarker(added=[], removed=[], dbio_commit=info(schema=_schema(value))))
-        found = markers.decode_commit(body, where=WHERE, schemas=schemas).dbio_commit
+    def read(value: object, schemas: Schemas | None) -> object:
+        body = encode(CommitMarker(added=[], removed=[], dbio_commit=info(schema=_schema(value))))
+        found = decode_commit(body, where=WHERE, schemas=schemas).dbio_commit
         assert found
         assert repr(found.table_schema) == repr(_schema(value))
         return found.schema
 
-    schemas: markers.Schemas = {}
+    schemas: Schemas = {}
     assert read(1, schemas) is read(1, schemas)
     assert (
         len({id(it) for it in [read(value, schemas) for value in (1, True, 1.0, "1")]}) == 4
@@ -147,7 +161,7 @@ def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> N
 
 
 def test_body_is_compact_and_says_nothing_about_what_is_unknown() -> None:
-    assert markers.encode(CommitMarker(added=["a"], removed=[])) == b'{"added":["a"],"removed":[]}'
+    assert encode(CommitMarker(added=["a"], removed=[])) == b'{"added":["a"],"removed":[]}'
 
 
 def test_file_without_statistics_beside_one_with_them_has_unknown_bounds() -> None:
@@ -156,7 +170,7 @@ def test_file_without_statistics_beside_one_with_them_has_unknown_bounds() -> No
         FileInfo(path="b", size=1),
         FileInfo(path="c", size=1, statistics={"y": Bounds("p", "q")}),
     ]
-    found = [file.statistics for file in markers.unpack_files(decode(markers.encode_commit(commit_of(files))))]
+    found = [file.statistics for file in unpack_files(decode(encode_commit(commit_of(files))))]
     assert found == [
         {"x": Bounds(1, 2, 0), "y": Bounds()},
         {"x": Bounds(), "y": Bounds()},
@@ -166,14 +180,14 @@ def test_file_without_statistics_beside_one_with_them_has_unknown_bounds() -> No
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_bound_that_json_cannot_hold_is_written_as_unknown(value: float) -> None:
-    body = markers.encode_commit(commit_of([FileInfo(path="a", size=1, statistics={"x": Bounds(value, value, 0)})]))
+    body = encode_commit(commit_of([FileInfo(path="a", size=1, statistics={"x": Bounds(value, value, 0)})]))
     json.loads(body, parse_constant=pytest.fail)  # called for NaN and the infinities
-    assert markers.unpack_files(decode(body))[0].statistics == {"x": Bounds(None, None, 0)}
+    assert unpack_files(decode(body))[0].statistics == {"x": Bounds(None, None, 0)}
 
 
 def test_commit_of_a_hundred_thousand_files_round_trips() -> None:
     files = [FileInfo(path=f"day={i % 365}/part-{i}.parquet", size=i, rows=i) for i in range(100_000)]
-    assert markers.unpack_files(decode(markers.encode_commit(commit_of(files)))) == files
+    assert unpack_files(decode(encode_commit(commit_of(files)))) == files
 
 
 @relaxed
@@ -187,16 +201,16 @@ def test_commit_of_a_hundred_thousand_files_round_trips() -> None:
     )
 )
 def test_descriptor_round_trips(descriptor: Descriptor) -> None:
-    assert markers.decode_descriptor(markers.encode(descriptor), where=WHERE) == descriptor
+    assert decode_descriptor(encode(descriptor), where=WHERE) == descriptor
 
 
 def test_turn_round_trips() -> None:
     turn = Turn(tid="0123456789012345678")
-    assert markers.decode_turn(markers.encode(turn), where=WHERE) == turn
+    assert decode_turn(encode(turn), where=WHERE) == turn
 
 
 def test_abort_marker_decides_and_changes_nothing() -> None:
-    marker = decode(markers.encode(markers.abort_marker(commit_id="c1", timestamp=NOW)))
+    marker = decode(encode(abort_marker(commit_id="c1", timestamp=NOW)))
     assert marker.is_abort
     assert (marker.added, marker.removed) == ([], [])
 
@@ -210,29 +224,29 @@ def test_statistics_go_first_when_the_marker_would_be_too_large() -> None:
         for i in range(100)
     ]
     marker = commit_of(files)
-    full = len(markers.encode_commit(marker))
-    assert len(markers.encode_commit(marker, limit_bytes=full)) == full
-    small = markers.encode_commit(marker, limit_bytes=full - 1)
+    full = len(encode_commit(marker))
+    assert len(encode_commit(marker, limit_bytes=full)) == full
+    small = encode_commit(marker, limit_bytes=full - 1)
     assert len(small) < full / 2
     bare = [FileInfo(path=file.path, size=file.size, rows=file.rows, partition=file.partition) for file in files]
-    assert markers.unpack_files(decode(small)) == bare
-    assert markers.encode_commit(marker, limit_bytes=len(small)) == small
+    assert unpack_files(decode(small)) == bare
+    assert encode_commit(marker, limit_bytes=len(small)) == small
 
 
 def test_marker_too_large_even_so_is_refused_with_its_size_and_numbers() -> None:
     marker = CommitMarker(added=[f"a{i}" for i in range(70)], removed=[f"r{i}" for i in range(30)])
-    size = len(markers.encode(marker))
+    size = len(encode(marker))
     with pytest.raises(InvalidInputError) as caught:
-        markers.encode_commit(marker, limit_bytes=size - 1)
+        encode_commit(marker, limit_bytes=size - 1)
     for fact in (f"{size} bytes", "70 added", "30", f"{size - 1};"):
         assert fact in str(caught.value)
 
 
 def test_body_above_the_limit_is_refused_unparsed_and_one_at_the_limit_is_read() -> None:
     body = b'{"added":[],"removed":[]}'
-    assert decode(body.ljust(markers.MAX_BYTES)) == CommitMarker(added=[], removed=[])
-    with pytest.raises(CorruptMarkerError, match=str(markers.MAX_BYTES + 1)):
-        decode(body.ljust(markers.MAX_BYTES + 1))
+    assert decode(body.ljust(MAX_BYTES)) == CommitMarker(added=[], removed=[])
+    with pytest.raises(CorruptMarkerError, match=str(MAX_BYTES + 1)):
+        decode(body.ljust(MAX_BYTES + 1))
 
 
 # --- what a writer must not be able to write ----------------------------------------------------------------------
@@ -245,7 +259,7 @@ def test_path_that_no_reader_accepts_is_refused_before_it_is_written(key: str, p
     added, removed = ([path], []) if key == "added" else ([], [path])
     marker = CommitMarker(added=added, removed=removed)
     with pytest.raises(DbioError):
-        markers.encode_commit(marker)
+        encode_commit(marker)
 
 
 def test_schema_too_deep_to_be_read_back_is_refused_before_it_is_written() -> None:
@@ -254,7 +268,7 @@ def test_schema_too_deep_to_be_read_back_is_refused_before_it_is_written() -> No
     for _ in range(80):
         column_type = {"type": "struct", "fields": [{"name": "a", "type": column_type}]}
     with pytest.raises(InvalidInputError, match="190 levels"):
-        markers.pack_schema(column_type)
+        pack_schema(column_type)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +278,7 @@ def test_schema_too_deep_to_be_read_back_is_refused_before_it_is_written() -> No
 def test_files_of_different_partition_columns_are_refused(partitions: list[dict[str, str | None]]) -> None:
     files = [FileInfo(path=f"f{i}", size=1, partition=partition) for i, partition in enumerate(partitions)]
     with pytest.raises(InvalidInputError):
-        markers.pack_files(files)
+        pack_files(files)
 
 
 # --- bodies of other DBIO writers ---------------------------------------------------------------------------------
@@ -285,7 +299,7 @@ def test_body_as_databricks_wrote_it_is_accepted_with_any_other_keys(extra: dict
     marker = decode({"added": [name], "removed": ["part-00000.parquet", "_committed_41"], **extra})
     assert marker == CommitMarker(added=[name], removed=["part-00000.parquet", "_committed_41"])
     assert not marker.is_abort
-    assert markers.unpack_files(marker) == []
+    assert unpack_files(marker) == []
 
 
 def test_unknown_keys_are_ignored_at_every_level() -> None:
@@ -328,7 +342,7 @@ def test_commit_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> 
 )
 def test_descriptor_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedTableError, match=r"version 2 .*upgrade"):
-        markers.decode_descriptor(json.dumps(body).encode(), where=WHERE)
+        decode_descriptor(json.dumps(body).encode(), where=WHERE)
 
 
 @pytest.mark.parametrize("version", [0, -1, None, "x", 1.5, [], {}])
@@ -403,7 +417,7 @@ def test_marker_with_a_wrong_field_unpacks_or_is_refused(wrong: dict[str, Any]) 
         marker = decode(body_with(added=1, **wrong))
     except (CorruptMarkerError, UnsupportedTableError):
         return
-    assert [file.path for file in markers.unpack_files(marker)] in ([], ["f0"])
+    assert [file.path for file in unpack_files(marker)] in ([], ["f0"])
 
 
 @pytest.mark.parametrize(
@@ -461,7 +475,7 @@ def test_last_of_duplicate_keys_counts() -> None:
 @pytest.mark.parametrize("path", ["", "..", "../x", "/x", "a//b", "a\\b", "a\0", "a\n", "x" * 5000])
 @pytest.mark.parametrize("key", ["added", "removed"])
 def test_path_outside_the_table_is_refused(key: str, path: str) -> None:
-    with pytest.raises(CorruptMarkerError, match="not one inside the table") as caught:
+    with pytest.raises(CorruptMarkerError, match="which is not inside the table") as caught:
         decode({"added": ["a"], "removed": ["b"], key: ["c", path]})
     assert WHERE in str(caught.value)
 
@@ -514,8 +528,8 @@ def test_one_wrong_count_among_any_is_corrupt(beside: list[int | None], wrong: o
 @pytest.mark.parametrize("rows", [[], [0], [None], [(1 << 63) - 1, 0], [5, None] * 20, [*range(40)]], ids=str)
 def test_counts_come_back_as_they_are(rows: list[int | None]) -> None:
     marker = decode(body_with(added=len(rows), files={"size": [7] * len(rows), "rows": rows}))
-    assert [file.rows for file in markers.unpack_files(marker)] == rows
-    assert decode(json.loads(markers.encode_commit(marker))) == marker
+    assert [file.rows for file in unpack_files(marker)] == rows
+    assert decode(json.loads(encode_commit(marker))) == marker
 
 
 @pytest.mark.parametrize(
@@ -528,8 +542,8 @@ def test_partition_values_come_back_as_they_are(values: list[str | None]) -> Non
     marker = decode(
         body_with(added=count, files={"size": [7] * count, "rows": [1] * count, "partition": {"p": values}})
     )
-    assert [file.partition["p"] for file in markers.unpack_files(marker)] == values
-    assert decode(json.loads(markers.encode_commit(marker))) == marker
+    assert [file.partition["p"] for file in unpack_files(marker)] == values
+    assert decode(json.loads(encode_commit(marker))) == marker
 
 
 @pytest.mark.parametrize("wrong", [1, True, 1.5, ["a"], {}], ids=repr)
@@ -569,17 +583,17 @@ def test_timestamp_that_utc_cannot_hold_is_corrupt(timestamp: str) -> None:
 def test_statistics_of_a_wrong_type_say_nothing(bounds: Any) -> None:
     """Readers skip files by them: what passes here is compared with the reader's own values."""
     marker = decode(body_with(added=1, files={"size": [7], "rows": [1], "statistics": {"x": bounds}}))
-    assert markers.bounds_in(marker) == {}
-    assert markers.unpack_files(marker) == [FileInfo(path="f0", size=7, rows=1)]
+    assert bounds_in(marker) == {}
+    assert unpack_files(marker) == [FileInfo(path="f0", size=7, rows=1)]
     with pytest.raises(CorruptMarkerError, match=f"statistics in {WHERE} cannot be read: .*none is skipped"):
-        markers.check_statistics(marker, where=WHERE)
+        check_statistics(marker, where=WHERE)
 
 
 def test_statistics_of_a_column_are_read_beside_such_as_cannot_be() -> None:
     right = {"min": [1], "max": [2], "nulls": [0]}
     marker = decode(body_with(added=1, files={"size": [7], "rows": [1], "statistics": {"X": right, "y": 5}}))
-    assert {name: it.max for name, it in markers.bounds_in(marker, lower={"x"}).items()} == {"X": [2]}
-    assert markers.bounds_in(marker, lower=set()) == {}
+    assert {name: it.max for name, it in bounds_in(marker, lower={"x"}).items()} == {"X": [2]}
+    assert bounds_in(marker, lower=set()) == {}
 
 
 @pytest.mark.parametrize("statistics", [5, "a", None, ["a"], {"x": 5}])
@@ -623,10 +637,10 @@ def test_a_marker_that_has_line_breaks_comes_into_a_checkpoint_as_another_does(i
 @pytest.mark.parametrize("schema", [None, columns("x")], ids=["no schema", "schema"])
 def test_a_copy_of_a_marker_says_the_same(schema: Any, again: Callable[[CommitMarker], CommitMarker]) -> None:
     files = [FileInfo(path="a", size=1, statistics={"x": Bounds(1, 2, 0)})]
-    marker = CommitMarker(added=["a"], removed=[], dbio_commit=info(files=markers.pack_files(files), schema=schema))
-    for it in (marker, decode(markers.encode(marker))):
+    marker = CommitMarker(added=["a"], removed=[], dbio_commit=info(files=pack_files(files), schema=schema))
+    for it in (marker, decode(encode(marker))):
         assert again(it) == it
-        assert markers.encode(again(it)) == markers.encode(marker)
+        assert encode(again(it)) == encode(marker)
 
 
 def test_what_a_user_does_with_a_commit_changes_no_other() -> None:
@@ -646,7 +660,7 @@ def test_a_marker_keeps_no_more_of_its_body_than_it_says() -> None:
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 10_000
-    assert markers.bounds_in(marker)["x"].max == [2]
+    assert bounds_in(marker)["x"].max == [2]
 
 
 def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left() -> None:
@@ -658,12 +672,12 @@ def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left(
         return deep(frames - 1, call) if frames else call()
 
     for frames in (0, 500):
-        found = deep(frames, lambda: decode(nested(markers.MOST_NESTED)))
+        found = deep(frames, lambda: decode(nested(MOST_NESTED)))
         assert isinstance(found, CommitMarker)
         assert found.dbio_commit
         schema = found.dbio_commit.table_schema
         assert schema
-        assert deep(frames, partial(markers.pack_schema, schema)) == found.dbio_commit.schema
+        assert deep(frames, partial(pack_schema, schema)) == found.dbio_commit.schema
         for levels in (201, 400, 100_000):
             with pytest.raises(CorruptMarkerError):
                 deep(frames, partial(decode, nested(levels)))
@@ -672,9 +686,7 @@ def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left(
 @pytest.mark.parametrize("bound", [{"a": 1}, [1]])
 def test_bound_that_is_no_single_value_is_unknown(bound: Any) -> None:
     statistics = {"x": {"min": [bound], "max": [bound], "nulls": [0]}}
-    (file,) = markers.unpack_files(
-        decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": statistics}))
-    )
+    (file,) = unpack_files(decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": statistics})))
     assert file.statistics == {"x": Bounds(None, None, 0)}
 
 
@@ -685,7 +697,7 @@ def test_bound_that_is_not_a_number_hides_no_file() -> None:
         marker = decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": statistics}))
     except CorruptMarkerError:
         return
-    assert markers.unpack_files(marker)[0].statistics == {"x": Bounds(None, None, 0)}
+    assert unpack_files(marker)[0].statistics == {"x": Bounds(None, None, 0)}
 
 
 @pytest.mark.parametrize("key", ["added", "removed"])
@@ -710,21 +722,21 @@ def test_abort_that_changes_something_is_corrupt(key: str) -> None:
 )
 def test_descriptor_that_no_writer_wrote_is_corrupt(body: dict[str, Any]) -> None:
     with pytest.raises(CorruptMarkerError) as caught:
-        markers.decode_descriptor(json.dumps(body).encode(), where=WHERE)
+        decode_descriptor(json.dumps(body).encode(), where=WHERE)
     assert WHERE in str(caught.value)
 
 
 @pytest.mark.parametrize("tid", ["", "../1", "A", "1\n", "1/2", "1" * 256, "1" * 10_000 + "!", 1, None])
 def test_turn_that_names_no_tid_is_corrupt(tid: object) -> None:
     with pytest.raises(CorruptMarkerError) as caught:
-        markers.decode_turn(json.dumps({"tid": tid}).encode(), where=WHERE)
+        decode_turn(json.dumps({"tid": tid}).encode(), where=WHERE)
     assert WHERE in str(caught.value)
 
 
 @pytest.mark.parametrize("timestamp", [datetime(2026, 11, 20)])
 def test_naive_timestamp_is_refused_by_the_writer_too(timestamp: datetime) -> None:
     with pytest.raises(ValueError, match="no time zone"):
-        markers.abort_marker(commit_id="c1", timestamp=timestamp)
+        abort_marker(commit_id="c1", timestamp=timestamp)
     with pytest.raises(ValueError, match="no time zone"):
         Descriptor(id="a", created=timestamp)
 
@@ -744,15 +756,15 @@ def test_numbers_of_any_length_are_read_written_and_shown_or_refused(place: str,
     body = '{"added":["a"],"removed":[],"dbio_commit":{"operation":"append","commit_id":"c","timestamp":"%s",%s}}'
     try:
         marker = decode(body % (STAMP, place % number))
-        markers.unpack_files(marker)
+        unpack_files(marker)
     except DbioError:
         return
-    assert markers.decode_commit(markers.encode(marker), where=WHERE).added == ["a"]
-    assert json.dumps([file.statistics for file in markers.unpack_files(marker)])
+    assert decode_commit(encode(marker), where=WHERE).added == ["a"]
+    assert json.dumps([file.statistics for file in unpack_files(marker)])
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:3]}({len(number)})")
-@pytest.mark.parametrize("decode_any", [markers.decode_descriptor, markers.decode_turn])
+@pytest.mark.parametrize("decode_any", [decode_descriptor, decode_turn])
 def test_numbers_of_any_length_are_refused_in_the_place_of_texts(number: str, decode_any: Any) -> None:
     keys = ["tid", "id", "created", "version", "properties"]
     for key in keys:
@@ -803,11 +815,11 @@ def test_message_stays_short_and_on_one_line(body: dict[str, Any]) -> None:
 def test_message_about_a_descriptor_stays_short(columns: list[str]) -> None:
     body = json.dumps({"id": "a", "created": STAMP, "partition_columns": columns}).encode()
     with pytest.raises(CorruptMarkerError) as caught:
-        markers.decode_descriptor(body, where=WHERE)
+        decode_descriptor(body, where=WHERE)
     assert len(str(caught.value)) < 2000
 
 
 def test_message_about_a_turn_stays_short() -> None:
     with pytest.raises(CorruptMarkerError) as caught:
-        markers.decode_turn(json.dumps({"tid": "!" * 100_000}).encode(), where=WHERE)
+        decode_turn(json.dumps({"tid": "!" * 100_000}).encode(), where=WHERE)
     assert len(str(caught.value)) < 2000

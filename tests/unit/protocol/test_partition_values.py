@@ -25,8 +25,9 @@ from dbio_commit.data.pruning import prune
 from dbio_commit.data.where import parse_where
 from dbio_commit.protocol import names
 from dbio_commit.protocol import partition_values as values
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.types import is_partition
 from dbio_commit.spark.ship.arrow import format_values
 from dbio_commit.table import Table
 from tests.histories import columns
@@ -72,7 +73,7 @@ def test_a_value_is_written_as_one_text_that_gives_it_back(kind: str, data: Any)
         assert math.copysign(1, value) == math.copysign(1, again)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in VALUES if values.base_of(kind) in values.WRITTEN])
+@pytest.mark.parametrize("kind", [kind for kind in VALUES if is_partition(kind)])
 @given(data=st.data())
 def test_tasks_of_spark_and_users_write_the_same_text_and_arrow_reads_it(kind: str, data: Any) -> None:
     value = data.draw(VALUES[kind])
@@ -438,8 +439,8 @@ def poisoned(path: Path, kind: str, text: str) -> Table:
     """A table in which an earlier version has put a file into a partition that names no value, or another."""
     table = table_by(path, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.commit.transaction.find_problem", lambda *_: None)
-        patch.setattr("dbio_commit.commit.transaction.spell", lambda value, _: value)
+        patch.setattr("dbio_commit.commit.file_checks.find_problem", lambda *_: None)
+        patch.setattr("dbio_commit.commit.file_checks.spell", lambda value, _: value)
         with table.begin() as transaction:
             pq.write_table(ROWS, transaction.new_file(partition={"k": text}))
     return table
@@ -502,9 +503,7 @@ def test_what_lies_in_such_a_partition_is_compacted_and_restored_where_it_is(tmp
     assert len(table.check().unread_values) == 2
 
 
-ALIKE_IN_TABLES = [
-    (kind, it) for kind, them in READ_ALIKE.items() if values.base_of(kind) in values.WRITTEN for it in them
-]
+ALIKE_IN_TABLES = [(kind, it) for kind, them in READ_ALIKE.items() if is_partition(kind) for it in them]
 
 
 @pytest.mark.parametrize(("kind", "text"), ALIKE_IN_TABLES)
@@ -543,5 +542,5 @@ def test_new_files_are_checked_once_for_each_value(monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     transaction.add(files)
     asked.clear()
-    transaction._check_partitions(files, None)
+    transaction._checks.check_partitions(files, None, {})
     assert len(asked) == 3

@@ -14,7 +14,8 @@ from dbio_commit import CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import MAX_BYTES, decode_commit
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.inspect import inspect_transaction

@@ -25,7 +25,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.begin import look
 from dbio_commit.protocol import names, settings
-from dbio_commit.protocol.markers import decode_commit, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.settings import MAX_NAME, MAX_TEXT, MOST, change, check_changes
 from dbio_commit.protocol.state import Metadata, current_metadata
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -87,7 +88,7 @@ def test_a_setting_that_is_not_known_is_refused_with_those_that_are_and_can_be_r
 
 @pytest.mark.parametrize("said", [{"publish": 1}, {1: "delta"}, "publish=delta", ["publish"], {"publish": None}])
 def test_what_is_no_text_by_name_is_refused(said: Any) -> None:
-    with pytest.raises(InvalidInputError, match="are no settings; give texts by name"):
+    with pytest.raises(InvalidInputError, match="are not settings; give texts by name"):
         check_changes(said)
 
 

@@ -29,7 +29,7 @@ from dbio_commit.protocol.directory import (
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.log import settle as settle_log
-from dbio_commit.protocol.markers import CommitMarker, abort_marker
+from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker
 from dbio_commit.protocol.state import Added, LiveFiles, current_metadata, live_files
 from tests.builders import NOW, OLD, data, marker
 

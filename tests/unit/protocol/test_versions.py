@@ -18,7 +18,7 @@ from dbio_commit.commit.begin import check_app
 from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.protocol import versions
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import AppVersion, add_up, fate_of, only_highest, parse_version
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

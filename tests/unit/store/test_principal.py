@@ -20,7 +20,7 @@ from dbio_commit.protocol.names import DESCRIPTOR
 from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
 from dbio_commit.spark.session.hadoop.row import AssumedRole
 from dbio_commit.store import Store, open_store, parse_location
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.fsspec_store import FsspecStore
 from dbio_commit.store.principal import principal_of
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

@@ -24,7 +24,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState

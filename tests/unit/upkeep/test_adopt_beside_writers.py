@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import REFUSAL
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from tests.faults import calls_to, heal
@@ -304,7 +304,7 @@ def test_a_descriptor_that_arrives_when_its_adopter_has_given_up_loses_no_commit
 def test_an_adoption_that_is_refused_leaves_nothing_that_stops_writers() -> None:
     place = two_days()
     place.before = lambda operation, path: place.write("day=1/late.parquet") if path == CHECKPOINT else None
-    with pytest.raises(CommitConflictError, match="somebody wrote"):
+    with pytest.raises(CommitConflictError, match="another process wrote"):
         place.table().adopt()
     heal(place)
     append(place.table())
@@ -321,7 +321,7 @@ def test_what_a_refused_adoption_asked_for_may_land_late_and_harms_no_other_adop
             place.write("day=1/late.parquet")
 
     place.before = disturb
-    with pytest.raises(CommitConflictError, match="somebody wrote"):
+    with pytest.raises(CommitConflictError, match="another process wrote"):
         place.table().adopt()
     heal(place)
     asked_for = {path: body for path, (body, _) in place.objects.items() if path.startswith("_checkpoint_")}

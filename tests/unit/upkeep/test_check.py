@@ -10,7 +10,7 @@ from dbio_commit.base.errors import CorruptMarkerError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.check import CheckReport, WrongSize
 from tests import builders

@@ -413,7 +413,7 @@ def test_a_removed_file_that_is_gone_is_told_as_vacuum_tells_it(
     store.delete_many([gone])
     copy_table(store, target.store, clock)
     assert contents(target) == contents(table)
-    with pytest.raises(InvalidInputError, match="cannot be told"):
+    with pytest.raises(InvalidInputError, match="is not known: files that were live"):
         target.snapshot(days[1])
 
 

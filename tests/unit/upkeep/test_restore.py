@@ -42,7 +42,7 @@ def test_what_is_before_the_first_commit_is_no_state_to_restore(table: Table, cl
     clock.sleep(10)
     write(table, bodies=[b"all"])
     clock.sleep(10)
-    with pytest.raises(InvalidInputError, match=r"had no commit as of .*would take all rows away"):
+    with pytest.raises(InvalidInputError, match=r"had no commit as of .*would remove all rows"):
         table.restore(before)
     assert contents(table) == [b"all"]
 

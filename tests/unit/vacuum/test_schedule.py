@@ -28,12 +28,13 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import look
 from dbio_commit.upkeep.vacuum.report import RunSummary, in_short
 from tests.builders import World, data, marker
 from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
-from vacuum.compaction import CompactionSummary, CompactOptions, Left
+from vacuum.compaction import CompactionSummary, Left
 from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.process import Job, RunFailed
@@ -730,7 +731,7 @@ def test_health_and_metrics_are_served_and_nothing_else() -> None:
         status, body = get(f"{url}/metrics")
         assert status == 200
         assert 'dbio_vacuum_runs_total{table="/data/a"} 0.0' in body
-        assert get(f"{url}/other") == (404, "there is /metrics, /health, and /report\n")
+        assert get(f"{url}/other") == (404, "not found; see /metrics, /health, or /report\n")
         assert get(f"{url}/health", "POST")[0] == 405
         assert get(f"{url}/report", "POST")[0] == 405
         assert get(f"{url}/metrics", "POST")[0] == 405
@@ -763,7 +764,7 @@ def test_the_endpoint_leads_to_a_page_about_each_table(logs: Logs) -> None:
         assert [link["href"] for link in page.all("a")] == ["/report"]
         assert name in page.text
         assert get(f"{url}{links[1]}")[0] == 200
-        assert get(f"{url}/report?table=/data/other") == (404, "there is no such table; /report lists all\n")
+        assert get(f"{url}/report?table=/data/other") == (404, "no such table; /report lists all\n")
         assert get(f"{url}/report?table=%FF%00&table=x")[0] == 404
     assert said(logs, "request failed") == []
 
@@ -797,7 +798,7 @@ def test_a_page_shows_that_vacuum_failed_but_not_why_and_how_it_left_the_table_b
         wait_until(lambda: value(service, "failures_total", "/data/a") == 1)
         wait_until(lambda: "vacuum failed" in get(f"{url}/report")[1])
         text = get(f"{url}/report?table=/data/a")[1]
-    assert "the log says why" in text
+    assert "see the log for the reason" in text
     assert "1 file" in text
     assert "secret" not in text
 

@@ -1,8 +1,9 @@
-"""Hadoop's settings for S3A, ABFS and Google's connector -> fsspec's options: three tables, a row for each setting.
+"""Translates Hadoop's settings for S3A, ABFS and Google's connector to options of fsspec: a table row for each setting.
 
-What changes what is stored, where, or who may read it, is honoured or refused by name. What else we cannot do is said.
-Settings without a row tune Hadoop's own client (threads, buffers, retries, committers) and mean nothing here. The names
-are those of Hadoop 3.5; older ones that it still takes are aliases. Pure.
+A setting that changes what is stored, where, or who may read it, is honoured, or refused with its name. Any other
+setting that dbio cannot honour is reported. Settings without a row tune Hadoop's own client (threads, buffers, retries,
+committers), and have no meaning here. The names are those of Hadoop 3.5; older names that it still takes are aliases.
+Pure.
 """
 
 import re
@@ -11,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbio_commit.spark.session.hadoop import abfs, gcs, s3a
-from dbio_commit.spark.session.hadoop.row import AssumedRole, Draft, Row
+from dbio_commit.spark.session.hadoop.row import AssumedRole, OptionsBuilder, Row
 from dbio_commit.store import Location
 
 __all__ = [
     "PREFIXES",
     "AssumedRole",
-    "Settings",
+    "HadoopSettings",
     "Translation",
     "gives_credentials",
     "is_known",
@@ -26,7 +27,7 @@ __all__ = [
     "translate",
 ]
 
-Settings = Mapping[str, str]
+HadoopSettings = Mapping[str, str]
 """Hadoop settings by name, such as "fs.s3a.endpoint"."""
 
 _PREFIX = {"file": "", "s3": "fs.s3a.", "az": "fs.azure.", "gs": "fs.gs."}
@@ -40,7 +41,7 @@ _CREDENTIALS = {
     ),
     "gs": ("token",),
 }
-_GOOGLES = ("fs.gs.", "google.cloud.")  # the second is older, and still taken
+_GOOGLES = ("fs.gs.", "google.cloud.")  # the second is older, and still works
 
 PREFIXES = (*filter(None, _PREFIX.values()), "google.cloud.")
 
@@ -48,33 +49,33 @@ PREFIXES = (*filter(None, _PREFIX.values()), "google.cloud.")
 @dataclass(frozen=True, slots=True)
 class Translation:
     options: dict[str, Any] = field(repr=False)
-    """fsspec's, the explicit ones included; secrets are among them."""
+    """Options of fsspec, including the explicit ones and secrets."""
     role: AssumedRole | None
     ignored: tuple[str, ...]
     """A sentence for each setting that is not honoured, though it would not change what is stored."""
 
 
-def translate(location: Location, settings: Settings, explicit: Mapping[str, Any] | None = None) -> Translation:
-    """The settings as options for the store at the location. The explicit options go before them.
+def translate(location: Location, settings: HadoopSettings, explicit: Mapping[str, Any] | None = None) -> Translation:
+    """The settings as options for the store at the location. Explicit options override them.
 
-    Explicit credentials of any kind take the place of all of the session's. Raises InvalidInputError for a setting
-    that cannot be honoured and would change what is stored.
+    Explicit credentials of any kind replace all credentials of the session. Raises InvalidInputError for a setting that
+    dbio cannot honour and that would change what is stored.
     """
     explicit = explicit or {}
     own = narrow(location, settings)
     takes_credentials = not gives_credentials(location, explicit)
     prefix = _PREFIX[location.scheme]
-    draft = Draft(prefix, own, explicit, takes_credentials=takes_credentials, container=location.container)
+    builder = OptionsBuilder(prefix, own, explicit, takes_credentials=takes_credentials, container=location.container)
     if takes_credentials and location.scheme != "file":
-        {"s3": s3a, "az": abfs, "gs": gcs}[location.scheme].credentials(draft)
+        {"s3": s3a, "az": abfs, "gs": gcs}[location.scheme].credentials(builder)
     for row in _ROWS[location.scheme]:
-        if value := draft.get(row.name):
-            row.apply(draft, row.name, value)
-    return Translation(_merge(draft.options, explicit), draft.role, tuple(draft.ignored))
+        if value := builder.get(row.name):
+            row.apply(builder, row.name, value)
+    return Translation(_merge(builder.options, explicit), builder.role, tuple(builder.ignored))
 
 
-def narrow(location: Location, settings: Settings) -> Settings:
-    """What of the settings holds for the location's own bucket or account, under the names that hold for all."""
+def narrow(location: Location, settings: HadoopSettings) -> HadoopSettings:
+    """The settings that apply to the location's bucket or account, under their general names."""
     found = {_PREFIX[location.scheme] + row.name: _lookup(location, settings, row) for row in _ROWS[location.scheme]}
     return {name: value for name, value in found.items() if value}
 
@@ -84,7 +85,7 @@ def gives_credentials(location: Location, options: Mapping[str, Any]) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether a setting of that name, for whichever bucket or account, has a row."""
+    """Whether a setting of that name, for any bucket or account, has a row."""
     return bool(_KNOWN.fullmatch(name))
 
 
@@ -93,14 +94,14 @@ def is_secret(name: str) -> bool:
     return bool(_SECRET.fullmatch(name))
 
 
-def _lookup(location: Location, settings: Settings, row: Row) -> str:
+def _lookup(location: Location, settings: HadoopSettings, row: Row) -> str:
     names = (row.name, *row.aliases)
     candidates: list[str] = []
     if location.scheme == "s3":
         candidates = [f"fs.s3a.{own}{name}" for own in (f"bucket.{location.container}.", "") for name in names]
     elif location.scheme == "gs":
         candidates = [f"{prefix}{name}" for prefix in _GOOGLES for name in names]
-    elif location.account:  # or no one says whose settings they are
+    elif location.account:  # else it is unknown which account's settings apply
         hosts = [f".{location.account}.{service}.{location.cloud}" for service in ("dfs", "blob")]
         owners = [*(f".{location.container}{host}" for host in hosts), *hosts, ""]
         candidates = [f"fs.azure.{name}{owner}" for owner in owners for name in names]

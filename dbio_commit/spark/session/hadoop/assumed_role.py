@@ -1,4 +1,4 @@
-"""A role of AWS for s3fs, which has no option for one: a session of aiobotocore's that travels to workers by pickle."""
+"""An assumed AWS role for s3fs, which has no option for one: a session of aiobotocore that workers get by pickle."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from dbio_commit.spark.session.hadoop import AssumedRole
 
 
 class RoleSession(AioSession):  # type: ignore[misc]
-    """Its clients have the role's credentials, asked for when first needed and again before they expire."""
+    """A session whose clients have the role's credentials: requested on first use, and again before they expire."""
 
     def __init__(self, role: AssumedRole) -> None:
         super().__init__()
@@ -26,10 +26,10 @@ class RoleSession(AioSession):  # type: ignore[misc]
         return RoleSession, (self._role,)
 
     def dbio_principal(self) -> object:
-        """By which what one role was told is remembered for that role only: `store.principal`."""
+        """The identity of the role, for caches that must not mix the answers to different roles: `store.principal`."""
         return self._role
 
-    def __repr__(self) -> str:  # by which fsspec tells filesystems apart
+    def __repr__(self) -> str:  # fsspec distinguishes filesystems by it
         return f"RoleSession({self._role!r}, {id(self)})"
 
 

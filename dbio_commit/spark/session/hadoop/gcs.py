@@ -2,103 +2,105 @@
 
 from urllib.parse import quote, urlsplit
 
-from dbio_commit.spark.session.hadoop.row import INSTEAD, Draft, Row, ignored_credential, part, refused
+from dbio_commit.spark.session.hadoop.row import INSTEAD, OptionsBuilder, Row, ignored_credential, part, refused
 
-_ANY = "COMPUTE_ENGINE"  # it is Hadoop's default: also of a session that says nothing, or names a key file alone
+_ANY = "COMPUTE_ENGINE"  # Hadoop's default: also if a session sets nothing, or only a key file
 _TOKEN_SERVER = "https://oauth2.googleapis.com/token"
 
 
-def credentials(draft: Draft) -> None:
-    """By the kind of authentication; where none is named, the first that is there, or else the environment."""
+def credentials(builder: OptionsBuilder) -> None:
+    """Takes the credentials of the kind that the settings name; without a kind, the first that they have, if any."""
     row = "auth.type"
-    kind = (draft.get(row) or _ANY).upper()
+    kind = (builder.get(row) or _ANY).upper()
     match kind:
         case "UNAUTHENTICATED":
-            draft.put("token", value="anon")
+            builder.put("token", value="anon")
         case "APPLICATION_DEFAULT":
-            draft.put("token", value="google_default")
+            builder.put("token", value="google_default")
         case "ACCESS_TOKEN_PROVIDER" | "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE":
-            pass  # their rows tell
+            pass  # their rows report them
         case "SERVICE_ACCOUNT_JSON_KEYFILE" | "USER_CREDENTIALS" | "COMPUTE_ENGINE":
-            found = kind != "USER_CREDENTIALS" and _service_account(draft)
-            found = found or (kind != "SERVICE_ACCOUNT_JSON_KEYFILE" and _user(draft))
-            if not found and kind == _ANY and draft.is_true("auth.null.enable"):
-                draft.put("token", value="anon")
+            found = kind != "USER_CREDENTIALS" and _service_account(builder)
+            found = found or (kind != "SERVICE_ACCOUNT_JSON_KEYFILE" and _user(builder))
+            if not found and kind == _ANY and builder.is_true("auth.null.enable"):
+                builder.put("token", value="anon")
             elif not found and kind != _ANY:
-                draft.ignore(row, f"nothing says which, for {kind}; {INSTEAD}")
+                builder.ignore(row, f"no setting has the credentials for {kind}; {INSTEAD}")
         case _:
-            draft.ignore(row, f"{kind} has no counterpart in Python; {INSTEAD}")
+            builder.ignore(row, f"{kind} has no counterpart in Python; {INSTEAD}")
 
 
-def _service_account(draft: Draft) -> bool:
-    """Whether there is one."""
-    if path := draft.get("auth.service.account.json.keyfile"):
-        draft.put("token", value=path)
+def _service_account(builder: OptionsBuilder) -> bool:
+    """Takes the credentials of a service account; whether there are any."""
+    if path := builder.get("auth.service.account.json.keyfile"):
+        builder.put("token", value=path)
         return True
-    email, key = draft.get("auth.service.account.email"), draft.get("auth.service.account.private.key")
+    email, key = builder.get("auth.service.account.email"), builder.get("auth.service.account.private.key")
     if not email or not key:
         return False
     account = {
         "type": "service_account",
         "client_email": email,
         "private_key": key.replace("\\n", "\n"),
-        "private_key_id": draft.get("auth.service.account.private.key.id") or "",
-        "token_uri": draft.get("token.server.url") or _TOKEN_SERVER,
+        "private_key_id": builder.get("auth.service.account.private.key.id") or "",
+        "token_uri": builder.get("token.server.url") or _TOKEN_SERVER,
     }
-    draft.put("token", value=account)
+    builder.put("token", value=account)
     return True
 
 
-def _user(draft: Draft) -> bool:
-    """Whether there is one."""
+def _user(builder: OptionsBuilder) -> bool:
+    """Takes the credentials of a user; whether there are any."""
     names = {"client_id": "client.id", "client_secret": "client.secret", "refresh_token": "refresh.token"}
-    found = {option: draft.get(f"auth.{name}") for option, name in names.items()}
+    found = {option: builder.get(f"auth.{name}") for option, name in names.items()}
     if not all(found.values()):
         return False
-    draft.put("token", value={"type": "authorized_user", **found})
+    builder.put("token", value={"type": "authorized_user", **found})
     return True
 
 
-def _token_provider(draft: Draft, name: str, value: str) -> None:
-    if draft.takes_credentials and "token" not in draft.options:
-        draft.ignore(name, f"{value} runs in Java only; {INSTEAD}")
+def _token_provider(builder: OptionsBuilder, name: str, value: str) -> None:
+    if builder.takes_credentials and "token" not in builder.options:
+        builder.ignore(name, f"{value} runs in Java only; {INSTEAD}")
 
 
 # --- the service --------------------------------------------------------------------------------------------------
 
 
-def _endpoint(draft: Draft, name: str, value: str) -> None:
+def _endpoint(builder: OptionsBuilder, name: str, value: str) -> None:
     if urlsplit(value).hostname != "storage.googleapis.com":
-        draft.put("endpoint_url", value=value.rstrip("/"))
+        builder.put("endpoint_url", value=value.rstrip("/"))
 
 
-def _service_path(draft: Draft, name: str, value: str) -> None:
+def _service_path(builder: OptionsBuilder, name: str, value: str) -> None:
     if value.strip("/") != "storage/v1":
-        draft.refuse(name, "requests would go to storage/v1/; unset it", value=value)
+        builder.refuse(name, "requests would go to storage/v1/; unset it", value=value)
 
 
-def _requester_pays(draft: Draft, name: str, value: str) -> None:
-    """`AUTO` asks as nobody who pays first, and again where that is refused; we do not."""
+def _requester_pays(builder: OptionsBuilder, name: str, value: str) -> None:
+    """Names the project that pays. Hadoop's `AUTO` first tries a bucket without it; dbio does not."""
     mode = value.upper()
-    buckets = (draft.get("requester.pays.buckets") or "").replace(",", " ").split()
+    buckets = (builder.get("requester.pays.buckets") or "").replace(",", " ").split()
     if mode == "AUTO":
-        draft.ignore(name, "no bucket is tried without who pays first; name it in requester.pays.buckets, with CUSTOM")
-    if mode != "ENABLED" and not (mode == "CUSTOM" and draft.container in buckets):
+        builder.ignore(
+            name, "dbio does not find out which buckets need it; name them in requester.pays.buckets, with CUSTOM"
+        )
+    if mode != "ENABLED" and not (mode == "CUSTOM" and builder.container in buckets):
         return
-    if project := draft.get("requester.pays.project.id") or draft.get("project.id"):
-        draft.put("requester_pays", value=project)
+    if project := builder.get("requester.pays.project.id") or builder.get("project.id"):
+        builder.put("requester_pays", value=project)
     else:
-        draft.refuse(name, "it names nobody who pays; set requester.pays.project.id beside it", value=value)
+        builder.refuse(name, "no project is set that pays; set requester.pays.project.id, too", value=value)
 
 
-def _proxy(draft: Draft, name: str, value: str) -> None:
+def _proxy(builder: OptionsBuilder, name: str, value: str) -> None:
     url = urlsplit(value if "://" in value else f"http://{value}")
-    user, password = draft.get("proxy.username"), draft.get("proxy.password") or ""
+    user, password = builder.get("proxy.username"), builder.get("proxy.password") or ""
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
-    draft.put("session_kwargs", "proxy", value=f"{url.scheme}://{login}{url.netloc}")
+    builder.put("session_kwargs", "proxy", value=f"{url.scheme}://{login}{url.netloc}")
 
 
-_UNENCRYPTED = "nothing would be encrypted by it; give the bucket a key of Cloud KMS, and unset it"
+_UNENCRYPTED = "dbio does not encrypt with it; give the bucket a key of Cloud KMS, and unset it"
 
 ROWS = (
     Row("auth.type", part),
@@ -107,7 +109,7 @@ ROWS = (
     Row("auth.service.account.email", part),
     Row("auth.service.account.private.key.id", part, secret=True),
     Row("auth.service.account.private.key", part, secret=True),
-    Row("auth.service.account.keyfile", ignored_credential("Java alone reads keys in PKCS #12")),
+    Row("auth.service.account.keyfile", ignored_credential("only Java reads keys in PKCS #12")),
     Row("auth.client.id", part, secret=True),
     Row("auth.client.secret", part, secret=True),
     Row("auth.refresh.token", part, secret=True),
@@ -115,10 +117,10 @@ ROWS = (
     Row("auth.access.token.provider", _token_provider, ("auth.access.token.provider.impl",)),
     Row(
         "auth.workload.identity.federation.credential.config.file",
-        ignored_credential("GOOGLE_APPLICATION_CREDENTIALS says the same"),
+        ignored_credential("dbio reads GOOGLE_APPLICATION_CREDENTIALS instead"),
     ),
-    Row("auth.impersonation.service.account", ignored_credential("it asks as whom the credentials are of")),
-    Row("delegation.token.binding", ignored_credential("delegation tokens are of use to Hadoop only")),
+    Row("auth.impersonation.service.account", ignored_credential("dbio uses the identity of the credentials")),
+    Row("delegation.token.binding", ignored_credential("only Hadoop can use delegation tokens")),
     Row("token.server.url", part),
     Row("project.id", part),
     Row("storage.root.url", _endpoint),

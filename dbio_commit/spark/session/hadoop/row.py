@@ -1,4 +1,4 @@
-"""What a row of the tables is: the name of a setting, and what it adds to the options of a store. Pure."""
+"""A row of the tables: the name of a setting, and a function that adds it to the options of a store. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ INSTEAD = "give storage_options, or credentials in the environment of the driver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumedRole:
-    """A role of AWS: what to ask STS for, where, and with whose key; without a key, with the environment's."""
+    """An AWS role to assume: the request to STS, its endpoint, and the key to sign with (None: the environment's)."""
 
     request: Mapping[str, str | int]
-    """As STS' AssumeRole takes it."""
+    """The parameters of STS' AssumeRole."""
     endpoint: str | None
     region: str | None
     key: str | None
@@ -22,8 +22,8 @@ class AssumedRole:
     proxies: Mapping[str, str] = field(repr=False)
 
 
-class Draft:
-    """What the rows make of the settings, one after the other."""
+class OptionsBuilder:
+    """Collects the options of a store, while the rows of the table are applied one after the other."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Draft:
         takes_credentials: bool,
         container: str,
     ) -> None:
-        """`explicit` are the caller's own options; `takes_credentials`, whether these leave credentials to us."""
+        """`explicit`: the caller's options. `takes_credentials`: they have none, so the settings' are used."""
         self.explicit, self.takes_credentials, self.container = explicit, takes_credentials, container
         self.options: dict[str, Any] = {}
         self.role: AssumedRole | None = None
@@ -58,21 +58,21 @@ class Draft:
         into[path[-1]] = value
 
     def has_explicit(self, *of_requests: str) -> bool:
-        """Whether the caller says one of these himself, as an argument of S3's requests."""
+        """Whether the caller gives one of these arguments of S3's requests in the explicit options."""
         given = self.explicit.get("s3_additional_kwargs")
         return isinstance(given, Mapping) and any(name in given for name in of_requests)
 
     def ignore(self, name: str, why: str) -> None:
-        self.ignored.append(f"dbio_commit does not honour the session's setting {self._prefix}{name}: {why}")
+        self.ignored.append(f"dbio does not honour the session's setting {self._prefix}{name}: {why}")
 
     def refuse(self, name: str, why: str, *, value: str = "") -> NoReturn:
-        """`value` is shown: leave it out where it could be a secret."""
+        """The message shows `value`: leave it out if it could be a secret."""
         shown = f"{self._prefix}{name}{'=' if value else ''}{value}"
-        raise InvalidInputError(f"dbio_commit cannot honour the session's setting {shown}: {why}")
+        raise InvalidInputError(f"dbio cannot honour the session's setting {shown}: {why}")
 
 
-Apply = Callable[[Draft, str, str], None]
-"""What a setting, given its name and its value, adds to the draft."""
+Apply = Callable[[OptionsBuilder, str, str], None]
+"""Gets the builder, and the name and value of a setting; adds it to the options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +86,34 @@ class Row:
     """Whether Hadoop looks for it in its credential stores too."""
 
 
-def part(draft: Draft, name: str, value: str) -> None:
-    """Another row, or the choice of the credentials, reads it."""
+def part(builder: OptionsBuilder, name: str, value: str) -> None:
+    """Does nothing: another row, or the choice of credentials, reads this setting."""
 
 
 def if_true(*path: str, value: Any) -> Apply:
-    def apply(draft: Draft, name: str, _: str) -> None:
-        if draft.is_true(name):
-            draft.put(*path, value=value)
+    def apply(builder: OptionsBuilder, name: str, _: str) -> None:
+        if builder.is_true(name):
+            builder.put(*path, value=value)
 
     return apply
 
 
 def refused(why: str) -> Apply:
-    return lambda draft, name, _: draft.refuse(name, why)
+    return lambda builder, name, _: builder.refuse(name, why)
 
 
 def ignored(why: str) -> Apply:
-    return lambda draft, name, _: draft.ignore(name, why)
+    return lambda builder, name, _: builder.ignore(name, why)
 
 
 def ignored_credential(why: str) -> Apply:
-    def apply(draft: Draft, name: str, _: str) -> None:
-        if draft.takes_credentials:
-            draft.ignore(name, f"{why}; {INSTEAD}")
+    def apply(builder: OptionsBuilder, name: str, _: str) -> None:
+        if builder.takes_credentials:
+            builder.ignore(name, f"{why}; {INSTEAD}")
 
     return apply
 
 
 def class_name(text: str) -> str:
-    """Of a Java class, without its package."""
+    """The name of a Java class without its package."""
     return text.rpartition(".")[2]

@@ -10,7 +10,7 @@ from dbio_commit.spark.session.hadoop.row import (
     INSTEAD,
     Apply,
     AssumedRole,
-    Draft,
+    OptionsBuilder,
     Row,
     class_name,
     if_true,
@@ -42,70 +42,70 @@ _ENVIRONMENT = {  # botocore looks there by itself
 }
 
 
-def credentials(draft: Draft) -> None:
-    """Those of the first provider that has any, as S3A asks them; but the environment comes after all others."""
+def credentials(builder: OptionsBuilder) -> None:
+    """Takes the credentials of the first provider that has any, in S3A's order; but the environment comes last."""
     row = "aws.credentials.provider"
     behind_environment = False
-    for name in filter(None, re.split(r"[\s,]+", draft.get(row) or _DEFAULT)):
+    for name in filter(None, re.split(r"[\s,]+", builder.get(row) or _DEFAULT)):
         provider = class_name(name)
         if provider in _ENVIRONMENT:
             behind_environment = True
         elif provider not in _ANONYMOUS | _PROFILE | _WITH_KEY | {_WITH_TOKEN, _WITH_ROLE}:
-            draft.ignore(row, f"{name} runs in Java only; {INSTEAD}")
+            builder.ignore(row, f"{name} runs in Java only; {INSTEAD}")
         elif provider in _ANONYMOUS and behind_environment:
-            draft.ignore(row, f"{name} comes behind the environment, which dbio_commit asks last; {INSTEAD}")
-        elif _take(draft, provider):
+            builder.ignore(row, f"{name} comes after the environment, which dbio uses last; {INSTEAD}")
+        elif _take(builder, provider):
             return
 
 
-def _take(draft: Draft, provider: str) -> bool:
-    """Whether the provider has any credentials."""
+def _take(builder: OptionsBuilder, provider: str) -> bool:
+    """Takes the credentials of this provider; whether it has any."""
     if provider in _ANONYMOUS:
-        draft.put("anon", value=True)
-    elif provider in _PROFILE and (profile := draft.get("auth.profile.name")):
-        draft.put("profile", value=profile)
-    elif provider == _WITH_ROLE and (arn := draft.get("assumed.role.arn")):
-        draft.role = _role(draft, arn)
+        builder.put("anon", value=True)
+    elif provider in _PROFILE and (profile := builder.get("auth.profile.name")):
+        builder.put("profile", value=profile)
+    elif provider == _WITH_ROLE and (arn := builder.get("assumed.role.arn")):
+        builder.role = _role(builder, arn)
     elif provider in _WITH_KEY | {_WITH_TOKEN}:
-        found = {"key": draft.get("access.key"), "secret": draft.get("secret.key")}
+        found = {"key": builder.get("access.key"), "secret": builder.get("secret.key")}
         if provider == _WITH_TOKEN:
-            found["token"] = draft.get("session.token")
+            found["token"] = builder.get("session.token")
         if not all(found.values()):
             return False
-        draft.options |= found
+        builder.options |= found
     else:
         return False
     return True
 
 
-def _role(draft: Draft, arn: str) -> AssumedRole:
-    sources = re.split(r"[\s,]+", draft.get("assumed.role.credentials.provider") or _DEFAULT)
+def _role(builder: OptionsBuilder, arn: str) -> AssumedRole:
+    sources = re.split(r"[\s,]+", builder.get("assumed.role.credentials.provider") or _DEFAULT)
     own = not _WITH_KEY.isdisjoint(map(class_name, sources))
     request: dict[str, str | int] = {
         "RoleArn": arn,
-        "RoleSessionName": draft.get("assumed.role.session.name") or "dbio_commit",
-        "DurationSeconds": _seconds(draft, "assumed.role.session.duration") or 1800,
+        "RoleSessionName": builder.get("assumed.role.session.name") or "dbio_commit",
+        "DurationSeconds": _seconds(builder, "assumed.role.session.duration") or 1800,
     }
     for name, parameter in (("assumed.role.policy", "Policy"), ("assumed.role.external.id", "ExternalId")):
-        if value := draft.get(name):
+        if value := builder.get(name):
             request[parameter] = value
-    endpoint = draft.get("assumed.role.sts.endpoint")
+    endpoint = builder.get("assumed.role.sts.endpoint")
     return AssumedRole(
         request=request,
         endpoint=f"https://{endpoint}" if endpoint and "://" not in endpoint else endpoint,
-        region=draft.get("assumed.role.sts.endpoint.region") or draft.get("endpoint.region"),
-        key=draft.get("access.key") if own else None,
-        secret=draft.get("secret.key") if own else None,
-        proxies=_proxies(draft),
+        region=builder.get("assumed.role.sts.endpoint.region") or builder.get("endpoint.region"),
+        key=builder.get("access.key") if own else None,
+        secret=builder.get("secret.key") if own else None,
+        proxies=_proxies(builder),
     )
 
 
-def _seconds(draft: Draft, name: str) -> int | None:
-    """Of a time as Hadoop has it."""
-    text = draft.get(name)
+def _seconds(builder: OptionsBuilder, name: str) -> int | None:
+    """A duration as Hadoop writes it, in seconds."""
+    text = builder.get(name)
     match = re.fullmatch(r"(\d+)\s*([smhd]?)", text.lower()) if text else None
     if text and not match:
-        draft.refuse(name, "it is no time such as 30m", value=text)
+        builder.refuse(name, "it is no time such as 30m", value=text)
     return int(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else None
 
 
@@ -115,42 +115,43 @@ _CENTRAL = "s3.amazonaws.com"  # S3A's word for wherever the bucket is
 _REGION = re.compile(r"(?:^|\.)s3(?:-fips)?(?:\.dualstack)?[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.)?amazonaws\.com")
 
 
-def _endpoint(draft: Draft, name: str, value: str) -> None:
+def _endpoint(builder: OptionsBuilder, name: str, value: str) -> None:
     host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
     if host != _CENTRAL:
-        plain = draft.is_false("connection.ssl.enabled")
-        draft.put("endpoint_url", value=value if "://" in value else f"http{'' if plain else 's'}://{value}")
-    if not draft.get("endpoint.region") and (match := _REGION.search(host)):
-        draft.put("client_kwargs", "region_name", value=match[1])
+        plain = builder.is_false("connection.ssl.enabled")
+        builder.put("endpoint_url", value=value if "://" in value else f"http{'' if plain else 's'}://{value}")
+    if not builder.get("endpoint.region") and (match := _REGION.search(host)):
+        builder.put("client_kwargs", "region_name", value=match[1])
 
 
-def _region(draft: Draft, name: str, value: str) -> None:
+def _region(builder: OptionsBuilder, name: str, value: str) -> None:
     if value not in ("sdk", "ec2"):  # S3A's words for the environment's
-        draft.put("client_kwargs", "region_name", value=value)
+        builder.put("client_kwargs", "region_name", value=value)
 
 
-def _ssl(draft: Draft, name: str, value: str) -> None:
-    if draft.is_false(name) and "endpoint_url" not in draft.options:
-        draft.put("use_ssl", value=False)
+def _ssl(builder: OptionsBuilder, name: str, value: str) -> None:
+    if builder.is_false(name) and "endpoint_url" not in builder.options:
+        builder.put("use_ssl", value=False)
 
 
-def _requester_pays(draft: Draft, name: str, value: str) -> None:
-    if draft.is_true(name):
-        draft.put("requester_pays", value=True)
-        draft.put("s3_additional_kwargs", "RequestPayer", value="requester")  # for the calls that s3fs leaves out
+def _requester_pays(builder: OptionsBuilder, name: str, value: str) -> None:
+    if builder.is_true(name):
+        builder.put("requester_pays", value=True)
+        # s3fs does not add it to all calls.
+        builder.put("s3_additional_kwargs", "RequestPayer", value="requester")
 
 
-def _proxy(draft: Draft, name: str, value: str) -> None:
-    draft.put("config_kwargs", "proxies", value=_proxies(draft))
+def _proxy(builder: OptionsBuilder, name: str, value: str) -> None:
+    builder.put("config_kwargs", "proxies", value=_proxies(builder))
 
 
-def _proxies(draft: Draft) -> dict[str, str]:
-    if not (host := draft.get("proxy.host")):
+def _proxies(builder: OptionsBuilder) -> dict[str, str]:
+    if not (host := builder.get("proxy.host")):
         return {}
-    port = draft.get("proxy.port") or ("80" if draft.is_false("connection.ssl.enabled") else "443")
-    user, password = draft.get("proxy.username"), draft.get("proxy.password") or ""
+    port = builder.get("proxy.port") or ("80" if builder.is_false("connection.ssl.enabled") else "443")
+    user, password = builder.get("proxy.username"), builder.get("proxy.password") or ""
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
-    url = f"http{'s' if draft.is_true('proxy.ssl.enabled') else ''}://{login}{host}:{port}"
+    url = f"http{'s' if builder.is_true('proxy.ssl.enabled') else ''}://{login}{host}:{port}"
     return {"http": url, "https": url}
 
 
@@ -175,47 +176,49 @@ _ACLS = {
     "BucketOwnerRead": "bucket-owner-read",
     "BucketOwnerFullControl": "bucket-owner-full-control",
 }
-_OVERRIDE = 'or say what you want instead in storage_options={"s3_additional_kwargs": {…}}'
+_OVERRIDE = 'or give another value in storage_options={"s3_additional_kwargs": {…}}'
 
 
-def _encryption(draft: Draft, name: str, value: str) -> None:
-    if draft.has_explicit("ServerSideEncryption", "SSECustomerAlgorithm"):
+def _encryption(builder: OptionsBuilder, name: str, value: str) -> None:
+    if builder.has_explicit("ServerSideEncryption", "SSECustomerAlgorithm"):
         return
     algorithm = _ALGORITHMS.get(value.upper())
     if not algorithm:
         known = ", ".join(_ALGORITHMS)
-        draft.refuse(name, f"nothing would be encrypted as it asks; take one of {known}, {_OVERRIDE}", value=value)
-    draft.put("s3_additional_kwargs", "ServerSideEncryption", value=algorithm)
-    key, context = draft.get("encryption.key"), draft.get("encryption.context")
+        builder.refuse(name, f"dbio cannot encrypt as it asks; take one of {known}, {_OVERRIDE}", value=value)
+    builder.put("s3_additional_kwargs", "ServerSideEncryption", value=algorithm)
+    key, context = builder.get("encryption.key"), builder.get("encryption.context")
     if key and algorithm != "AES256":
-        draft.put("s3_additional_kwargs", "SSEKMSKeyId", value=key)
+        builder.put("s3_additional_kwargs", "SSEKMSKeyId", value=key)
     if context and algorithm != "AES256":
         pairs = dict(pair.split("=", 1) for pair in re.split(r"\s*,\s*", context) if "=" in pair)
         encoded = b64encode(json.dumps(pairs).encode()).decode()
-        draft.put("s3_additional_kwargs", "SSEKMSEncryptionContext", value=encoded)
+        builder.put("s3_additional_kwargs", "SSEKMSEncryptionContext", value=encoded)
 
 
 def _one_of(values: Mapping[str, str], parameter: str, why: str) -> Apply:
-    """A value of S3A as an argument of S3's requests."""
+    """Makes a value of S3A an argument of S3's requests."""
     known = {value.lower(): of_s3 for value, of_s3 in values.items()}
 
-    def apply(draft: Draft, name: str, value: str) -> None:
-        if draft.has_explicit(parameter):
+    def apply(builder: OptionsBuilder, name: str, value: str) -> None:
+        if builder.has_explicit(parameter):
             return
         if value.lower() not in known:
-            draft.refuse(name, f"{why}; take one of {', '.join(values)}, {_OVERRIDE}", value=value)
-        draft.put("s3_additional_kwargs", parameter, value=known[value.lower()])
+            builder.refuse(name, f"{why}; take one of {', '.join(values)}, {_OVERRIDE}", value=value)
+        builder.put("s3_additional_kwargs", parameter, value=known[value.lower()])
 
     return apply
 
 
-def _access_point(draft: Draft, name: str, value: str) -> None:
+def _access_point(builder: OptionsBuilder, name: str, value: str) -> None:
     if value.lower() != "false":
-        draft.refuse(name, "requests would go to the bucket; name the access point's alias as the bucket, and unset it")
+        builder.refuse(
+            name, "requests would go to the bucket; name the access point's alias as the bucket, and unset it"
+        )
 
 
-_NTLM = "it logs in to proxies with a name and a password, not by NTLM"
-_SIGNED = "it signs requests as botocore does; where that is refused, give config_kwargs in storage_options"
+_NTLM = "dbio logs in to proxies with a name and a password, not by NTLM"
+_SIGNED = "botocore signs requests in its own way; if the store refuses that, give config_kwargs in storage_options"
 
 ROWS = (
     Row("access.key", part, secret=True),
@@ -223,7 +226,7 @@ ROWS = (
     Row("session.token", part, secret=True),
     Row("aws.credentials.provider", part),
     Row("auth.profile.name", part),
-    Row("auth.profile.file", ignored_credential("AWS_SHARED_CREDENTIALS_FILE says the same")),
+    Row("auth.profile.file", ignored_credential("dbio reads AWS_SHARED_CREDENTIALS_FILE instead")),
     Row("assumed.role.arn", part),
     Row("assumed.role.session.name", part),
     Row("assumed.role.session.duration", part),
@@ -232,7 +235,7 @@ ROWS = (
     Row("assumed.role.sts.endpoint", part),
     Row("assumed.role.sts.endpoint.region", part),
     Row("assumed.role.credentials.provider", part),
-    Row("delegation.token.binding", ignored_credential("delegation tokens are of use to Hadoop only")),
+    Row("delegation.token.binding", ignored_credential("only Hadoop can use delegation tokens")),
     Row("access.grants.enabled", ignored_credential("S3 Access Grants need a plug-in for Java")),
     Row("endpoint", _endpoint),
     Row("endpoint.region", _region),
@@ -256,7 +259,7 @@ ROWS = (
     Row("create.storage.class", _one_of(_STORAGE_CLASSES, "StorageClass", "what lies there cannot be read at once")),
     Row("create.checksum.algorithm", ignored("objects have the checksums that botocore chooses")),
     Row("acl.default", _one_of(_ACLS, "ACL", "it is unknown who could read what is stored")),
-    Row("object.content.encoding", refused("what is stored would not say so; unset it")),
+    Row("object.content.encoding", refused("dbio does not store an encoding with objects; unset it")),
     Row("accesspoint.arn", _access_point),
     Row("accesspoint.required", _access_point),
 )

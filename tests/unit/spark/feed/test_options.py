@@ -8,8 +8,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from dbio_commit import InvalidInputError
 from dbio_commit.feed.feed import Most, Wanted
 from dbio_commit.feed.position import Start
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
-from dbio_commit.spark.write import feed_columns as feeds
 
 
 def parse(**options: str) -> StreamOptions:
@@ -39,11 +39,11 @@ def test_options_do_what_they_say_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"maxFilesPerTrigger": "0"}, "count from 1"),
-        ({"maxBytesPerTrigger": "0"}, "count from 1"),
+        ({"maxFilesPerTrigger": "0"}, "must be at least 1"),
+        ({"maxBytesPerTrigger": "0"}, "must be at least 1"),
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is '1g'"),
-        ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set one of them"),
-        ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set one of them"),
+        ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set only one of them"),
+        ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set only one of them"),
         ({"startingTid": "1", "startingTime": "2026-01-01T00:00:00Z"}, "set one of them"),
         ({"startingTime": "yesterday"}, "startingTime='yesterday' is neither"),
         ({"startingTime": "2026-01-01"}, r"startingTime=2026-01-01T00:00:00 has no time zone; add one"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.spark.session.hadoop import Settings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
+from dbio_commit.spark.session.hadoop import HadoopSettings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
 from dbio_commit.store import parse_location
 from dbio_commit.store.azure import AzureStore
 
@@ -47,7 +47,7 @@ def additional(**arguments: str) -> dict[str, Any]:
     return {"s3_additional_kwargs": arguments}
 
 
-HONOURED_S3A: list[tuple[Settings, dict[str, Any]]] = [
+HONOURED_S3A: list[tuple[HadoopSettings, dict[str, Any]]] = [
     ({}, {}),
     # credentials
     (KEYS, {"key": "K", "secret": "S"}),
@@ -130,7 +130,7 @@ HONOURED_S3A: list[tuple[Settings, dict[str, Any]]] = [
     ({"threads.max": "96", "committer.name": "magic", "fast.upload.buffer": "disk"}, {}),
 ]
 
-HONOURED_ABFS: list[tuple[Settings, dict[str, Any]]] = [
+HONOURED_ABFS: list[tuple[HadoopSettings, dict[str, Any]]] = [
     ({"account.key": "A"}, {"account_key": "A"}),
     ({"account.key": "A", "account.auth.type": "SharedKey"}, {"account_key": "A"}),
     ({"account.key": "A", "account.keyprovider": "org.apache.hadoop.fs.azurebfs.services.SimpleKeyProvider"},
@@ -171,7 +171,7 @@ USER_TOKEN = {"type": "authorized_user", "client_id": "I", "client_secret": "S",
 KEY_FILE = {"auth.service.account.json.keyfile": "/keys/etl.json"}
 PAYS = {"requester.pays.mode": "CUSTOM", "requester.pays.buckets": "pond, lake", "project.id": "p"}
 
-HONOURED_GCS: list[tuple[Settings, dict[str, Any]]] = [
+HONOURED_GCS: list[tuple[HadoopSettings, dict[str, Any]]] = [
     ({}, {}),
     # credentials
     (KEY_FILE, {"token": "/keys/etl.json"}),
@@ -210,7 +210,7 @@ HONOURED_GCS: list[tuple[Settings, dict[str, Any]]] = [
     ({"outputstream.upload.chunk.size": "1", "http.max.retry": "3", "grpc.enable": "true"}, {}),
 ]
 
-IGNORED_GCS: list[tuple[str, Settings]] = [
+IGNORED_GCS: list[tuple[str, HadoopSettings]] = [
     ("auth.type", {"auth.type": "KERBEROS"}),
     ("auth.type", {"auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}),
     ("auth.type", {**KEY_FILE, "auth.type": "USER_CREDENTIALS"}),
@@ -229,7 +229,7 @@ IGNORED_GCS: list[tuple[str, Settings]] = [
     ("requester.pays.mode", {"requester.pays.mode": "AUTO", "project.id": "p"}),
 ]
 
-IGNORED_S3A: list[tuple[str, Settings]] = [
+IGNORED_S3A: list[tuple[str, HadoopSettings]] = [
     ("aws.credentials.provider", {"aws.credentials.provider": "com.acme.Vault"}),
     (
         "aws.credentials.provider",
@@ -246,7 +246,7 @@ IGNORED_S3A: list[tuple[str, Settings]] = [
     ("create.checksum.algorithm", {"create.checksum.algorithm": "SHA256"}),
 ]
 
-IGNORED_ABFS: list[tuple[str, Settings]] = [
+IGNORED_ABFS: list[tuple[str, HadoopSettings]] = [
     ("account.auth.type", {"account.auth.type": "Custom"}),
     ("account.keyprovider", {"account.key": "encrypted", "account.keyprovider": "a.b.ShellDecryptionKeyProvider"}),
     ("sas.token.provider.type", {"account.auth.type": "SAS", "sas.token.provider.type": "com.acme.Sas"}),
@@ -277,7 +277,7 @@ IGNORED_ABFS: list[tuple[str, Settings]] = [
     ),
 ]
 
-REFUSED_S3A: list[tuple[str, Settings]] = [
+REFUSED_S3A: list[tuple[str, HadoopSettings]] = [
     ("encryption.algorithm", {"encryption.algorithm": "SSE-C", "encryption.key": "c2VjcmV0c2VjcmV0"}),
     ("encryption.algorithm", {"encryption.algorithm": "CSE-KMS", "encryption.key": "arn:key"}),
     ("encryption.algorithm", {"encryption.algorithm": "CSE-CUSTOM"}),
@@ -290,7 +290,7 @@ REFUSED_S3A: list[tuple[str, Settings]] = [
     ("assumed.role.session.duration", {**ROLE, "assumed.role.session.duration": "an hour"}),
 ]
 
-REFUSED_ABFS: list[tuple[str, Settings]] = [
+REFUSED_ABFS: list[tuple[str, HadoopSettings]] = [
     ("encryption.context.provider.type", {"encryption.context.provider.type": "com.acme.Context"}),
     ("encryption.encoded.client-provided-key", {"encryption.encoded.client-provided-key": "c2VjcmV0c2VjcmV0"}),
     ("encryption.encoded.client-provided-key", {"client-provided-encryption-key": "c2VjcmV0c2VjcmV0"}),
@@ -300,7 +300,7 @@ REFUSED_ABFS: list[tuple[str, Settings]] = [
 ]
 
 
-REFUSED_GCS: list[tuple[str, Settings]] = [
+REFUSED_GCS: list[tuple[str, HadoopSettings]] = [
     ("encryption.algorithm", {"encryption.algorithm": "AES256"}),
     ("encryption.key", {"encryption.key": "c2VjcmV0c2VjcmV0"}),
     ("encryption.key.hash", {"encryption.key.hash": "c2VjcmV0c2VjcmV0"}),
@@ -309,20 +309,20 @@ REFUSED_GCS: list[tuple[str, Settings]] = [
 ]
 
 
-def s3(settings: Settings) -> dict[str, str]:
+def s3(settings: HadoopSettings) -> dict[str, str]:
     return {f"fs.s3a.{name}": value for name, value in settings.items()}
 
 
-def google(settings: Settings, prefix: str = "fs.gs.") -> dict[str, str]:
+def google(settings: HadoopSettings, prefix: str = "fs.gs.") -> dict[str, str]:
     return {f"{prefix}{name}": value for name, value in settings.items()}
 
 
-def azure(settings: Settings, owner: str = "") -> dict[str, str]:
+def azure(settings: HadoopSettings, owner: str = "") -> dict[str, str]:
     return {f"fs.azure.{name}{owner}": value for name, value in settings.items()}
 
 
 @pytest.mark.parametrize(("settings", "options"), HONOURED_S3A)
-def test_settings_of_s3a_become_options_of_s3fs(settings: Settings, options: dict[str, Any]) -> None:
+def test_settings_of_s3a_become_options_of_s3fs(settings: HadoopSettings, options: dict[str, Any]) -> None:
     assert translate(S3, s3(settings)) == translate(S3, {}, options)
     assert not translate(S3, s3(settings)).ignored
 
@@ -330,7 +330,7 @@ def test_settings_of_s3a_become_options_of_s3fs(settings: Settings, options: dic
 @pytest.mark.parametrize("prefix", ["fs.gs.", "google.cloud."])
 @pytest.mark.parametrize(("settings", "options"), HONOURED_GCS)
 def test_settings_of_googles_connector_become_options_of_gcsfs(
-    settings: Settings, options: dict[str, Any], prefix: str
+    settings: HadoopSettings, options: dict[str, Any], prefix: str
 ) -> None:
     translation = translate(GOOGLE, google(settings, prefix))
     assert translation == translate(GOOGLE, {}, options)
@@ -344,14 +344,14 @@ def test_of_two_names_of_a_setting_of_googles_the_newer_holds() -> None:
 
 @pytest.mark.parametrize(("name", "settings"), IGNORED_GCS)
 def test_what_of_googles_is_not_honoured_and_changes_nothing_that_is_stored_is_named(
-    name: str, settings: Settings
+    name: str, settings: HadoopSettings
 ) -> None:
     (sentence,) = translate(GOOGLE, google(settings)).ignored
     assert f"fs.gs.{name}: " in sentence
 
 
 @pytest.mark.parametrize(("name", "settings"), REFUSED_GCS)
-def test_what_of_googles_would_change_what_is_stored_is_refused_by_name(name: str, settings: Settings) -> None:
+def test_what_of_googles_would_change_what_is_stored_is_refused_by_name(name: str, settings: HadoopSettings) -> None:
     with pytest.raises(InvalidInputError, match=rf"fs\.gs\.{re.escape(name)}\b") as caught:
         translate(GOOGLE, google(settings))
     assert "c2VjcmV0" not in str(caught.value)
@@ -365,31 +365,35 @@ def test_an_explicit_token_replaces_all_credentials_for_google() -> None:
 
 @pytest.mark.parametrize("owner", ["", f".{HOST}", ".account.blob.core.windows.net", f".lake.{HOST}"])
 @pytest.mark.parametrize(("settings", "options"), HONOURED_ABFS)
-def test_settings_of_abfs_become_options_of_adlfs(settings: Settings, options: dict[str, Any], owner: str) -> None:
+def test_settings_of_abfs_become_options_of_adlfs(
+    settings: HadoopSettings, options: dict[str, Any], owner: str
+) -> None:
     assert translate(AZURE, azure(settings, owner)) == translate(AZURE, {}, options)
 
 
 @pytest.mark.parametrize(("name", "settings"), IGNORED_S3A)
-def test_what_of_s3a_is_not_honoured_and_changes_nothing_that_is_stored_is_named(name: str, settings: Settings) -> None:
+def test_what_of_s3a_is_not_honoured_and_changes_nothing_that_is_stored_is_named(
+    name: str, settings: HadoopSettings
+) -> None:
     (sentence,) = translate(S3, s3(settings)).ignored
     assert f"fs.s3a.{name}: " in sentence
 
 
 @pytest.mark.parametrize(("name", "settings"), IGNORED_ABFS)
-def test_what_of_abfs_is_not_honoured_is_named(name: str, settings: Settings) -> None:
+def test_what_of_abfs_is_not_honoured_is_named(name: str, settings: HadoopSettings) -> None:
     (sentence,) = translate(AZURE, azure(settings)).ignored
     assert f"fs.azure.{name}: " in sentence
 
 
 @pytest.mark.parametrize(("name", "settings"), REFUSED_S3A)
-def test_what_of_s3a_would_change_what_is_stored_is_refused_by_name(name: str, settings: Settings) -> None:
+def test_what_of_s3a_would_change_what_is_stored_is_refused_by_name(name: str, settings: HadoopSettings) -> None:
     with pytest.raises(InvalidInputError, match=rf"fs\.s3a\.{re.escape(name)}\b") as caught:
         translate(S3, s3(settings))
     assert "c2VjcmV0" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("name", "settings"), REFUSED_ABFS)
-def test_what_of_abfs_would_change_what_is_stored_is_refused_by_name(name: str, settings: Settings) -> None:
+def test_what_of_abfs_would_change_what_is_stored_is_refused_by_name(name: str, settings: HadoopSettings) -> None:
     with pytest.raises(InvalidInputError, match=rf"fs\.azure\.{re.escape(name)}\b") as caught:
         translate(AZURE, azure(settings))
     assert "c2VjcmV0" not in str(caught.value)
@@ -514,12 +518,12 @@ def test_explicit_credentials_replace_those_for_azure() -> None:
         ({"acl.default": "Everybody"}, {"ACL": "private"}),
     ],
 )
-def test_what_is_refused_can_be_said_otherwise(settings: Settings, explicit: dict[str, str]) -> None:
+def test_what_is_refused_can_be_said_otherwise(settings: HadoopSettings, explicit: dict[str, str]) -> None:
     assert translate(S3, s3(settings), additional(**explicit)).options == additional(**explicit)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(row.name for row in s3a.ROWS)), st.sampled_from(["true", "x", " "])))
-def test_narrowed_settings_mean_the_same(settings: Settings) -> None:
+def test_narrowed_settings_mean_the_same(settings: HadoopSettings) -> None:
     narrowed = narrow(S3, s3(settings))
     assert narrow(S3, narrowed) == narrowed
     try:

@@ -55,7 +55,7 @@ def test_a_disk_is_what_both_take_a_path_for(url: str | None) -> None:
 def test_the_message_has_what_spark_takes_the_path_for(default: str, path: str, taken_for: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         refuse_elsewhere(path, DefaultFileSystem.of(default))
-    assert f"Spark takes it for {taken_for} in the default file system" in str(refusal.value)
+    assert f"for Spark it is {taken_for} in the default file system" in str(refusal.value)
     assert f"or 'file://{os.path.abspath(path)}' for a disk that this machine and all executors share" in str(
         refusal.value
     )

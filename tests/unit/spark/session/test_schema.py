@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.session.schema import Layout
+from dbio_commit.spark.session.schema import ColumnMapping
 from dbio_commit.spark.ship.arrow import plain_schema
 
 WRITABLE: list[t.DataType] = [
@@ -133,8 +133,8 @@ def test_the_same_field_twice_in_a_struct_is_refused() -> None:
 
 def lay_out(
     schema: t.StructType, table: t.StructType | None = None, *, by: Sequence[str] = (), merge: bool = False
-) -> Layout:
-    return schemas.layout(schema, partition_columns=by, table=table, merge=merge, where="s3://lake/table")
+) -> ColumnMapping:
+    return schemas.map_columns(schema, partition_columns=by, table=table, merge=merge, where="s3://lake/table")
 
 
 def test_a_write_that_sets_the_schema_puts_partition_columns_last() -> None:
@@ -236,7 +236,7 @@ def test_narrower_data_is_cast_and_wider_data_widens_the_table_if_it_may(narrow:
         layout = lay_out(columns(v=outer), columns(v=inner), merge=True)
         assert (layout.schema, layout.casts) == (columns(v=outer), ())
         with pytest.raises(SchemaMismatchError, match="v is "):
-            schemas.layout(
+            schemas.map_columns(
                 columns(v=outer), partition_columns=(), table=columns(v=inner), merge=True, where="x", widen=False
             )
 
@@ -292,7 +292,7 @@ def test_void_is_what_the_table_has_and_refused_where_nothing_says_what(kind: t.
         schemas.check_writable(columns(id=INT, v=data), [], allow_void=True)
         layout = lay_out(columns(v=data), columns(v=table))
         assert (layout.schema, layout.casts) == (columns(v=table), ("v",))
-        replacing = schemas.layout(
+        replacing = schemas.map_columns(
             columns(V=data, new=INT),
             partition_columns=(),
             table=None,
@@ -301,7 +301,7 @@ def test_void_is_what_the_table_has_and_refused_where_nothing_says_what(kind: t.
             replaced=columns(v=table),
         )
         assert (replacing.schema, replacing.casts) == (columns(V=table, new=INT), ("V",))
-        with pytest.raises(InvalidInputError, match="is void: nothing but NULL was given"):
+        with pytest.raises(InvalidInputError, match="is void: it has only NULLs"):
             schemas.check_writable(lay_out(columns(v=data, id=INT)).schema, [])
         assert lay_out(columns(id=INT, v=data), columns(id=INT, v=table), by=["v"]).casts == ("v",)
 

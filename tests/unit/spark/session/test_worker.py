@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,9 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read import scan
 from dbio_commit.spark.read.scan import ReadSpec, read_files
 from dbio_commit.spark.write import task
+from dbio_commit.table import Table
 from tests.streams import needs_source
-from tests.task_sink import DirectorySink, batch, spec
+from tests.task_sink import batch, spec
 
 PROGRAM = """
 import gc
@@ -68,15 +70,15 @@ def test_a_task_that_writes_ends_so(spared: Sequence[str], tmp_path: Path, monke
     monkeypatch.setattr(TaskContext, "_taskContext", context)
     for name, value in {"_partitionId": 0, "_taskAttemptId": 1}.items():
         monkeypatch.setattr(context, name, value)
-    sink = DirectorySink(tmp_path)
-    [info] = task.run_task(spec(sink, columns=((0, "value"),)), [batch(value=[1])])
+    begun = replace(spec(tmp_path, columns=((0, "value"),)), terms=Table(tmp_path).begin().terms)
+    [info] = task.run_task(begun, [batch(value=[1])])
     assert (info.rows, spared) == (1, ["write"])
 
 
 def test_a_task_that_reads_ends_so(spared: Sequence[str], tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": [1, 2]}), tmp_path / "a.parquet")
     file = DataFile("a.parquet", (tmp_path / "a.parquet").stat().st_size, None, {})
-    reading = ReadSpec(path=str(tmp_path), storage_options={}, schema=StructType().add("value", LongType()))
+    reading = ReadSpec(Table(tmp_path), StructType().add("value", LongType()))
     batches = read_files(reading, [file])
     assert (next(batches).num_rows, spared) == (2, [])
     assert (list(batches), spared) == ([], ["read"])

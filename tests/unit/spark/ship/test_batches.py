@@ -18,6 +18,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, read_files
 from dbio_commit.spark.ship.arrow import FILLER, without_fillers
 from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, batch_rows
+from dbio_commit.table import Table
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -127,7 +128,7 @@ def test_a_read_in_workers_hands_over_few_rows_where_they_are_large(tmp_path: Pa
     pq.write_table(pa.table({"c": texts}), tmp_path / "a.parquet", row_group_size=60)
     file = DataFile("a.parquet", (tmp_path / "a.parquet").stat().st_size, None, {})
     columns = t.StructType().add("c", t.StringType())
-    spec = ReadSpec(path=str(tmp_path), storage_options={}, schema=columns)
+    spec = ReadSpec(Table(tmp_path), columns)
     sizes = [(batch.num_rows, batch.nbytes) for batch in read_files(spec, [file])]
     assert sum(rows for rows, _ in sizes) == 240
     assert max(size for _, size in sizes) < 1.1 * BATCH_BYTES

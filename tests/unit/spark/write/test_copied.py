@@ -15,8 +15,9 @@ from dbio_commit import InvalidInputError, StoreError
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.write.copied import Copied, Old, copy
+from dbio_commit.spark.write.copied import Copied, OldFiles, copy
 from dbio_commit.spark.write.fates import Fate
+from dbio_commit.table import Table
 
 SCHEMA = t.StructType(
     [
@@ -68,17 +69,17 @@ def batches(
     yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
 
 
-def run(old: Old, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]], Copied]:
+def run(old: OldFiles, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]], Copied]:
     """The rows with their fates, in any order, and what the task says."""
     copied = Copied()
     found = [tuple(row.values()) for batch in copy(old, sent, copied) for row in batch.to_pylist()]
     return found, copied
 
 
-def old_of(root: Path, files: dict[int, DataFile], **how: Any) -> Old:
-    spec = ReadSpec(path=str(root), storage_options={}, schema=SCHEMA)
+def old_of(root: Path, files: dict[int, DataFile], **how: Any) -> OldFiles:
+    spec = ReadSpec(Table(root), SCHEMA)
     how = {"sets": frozenset({"id", "name", "tags"}), **how}
-    return Old(spec=spec, files=files, columns=("id", "name", "tags", "day"), **how)
+    return OldFiles(spec=spec, files=files, columns=("id", "name", "tags", "day"), **how)
 
 
 def expected(rows: Sequence[Row], changes: dict[int, Fate], new: Row, sets: set[str], *, tells: bool) -> list[Any]:
@@ -134,7 +135,7 @@ def test_the_rows_of_files_come_with_what_changes_in_them(
                 sent.append(row)
                 told.append((Fate.KEPT, number, place))
         want += expected(rows, own, new, sets, tells=tells)
-    old = old_of(root, known, sets=frozenset(sets), tells_changes=tells,
+    old = old_of(root, known, sets=frozenset(sets), records_changes=tells,
                  shipped=frozenset(known) if shipped else frozenset())  # fmt: skip
     found, copied = run(old, batches(sent, told, size))
     assert sorted(map(repr, found)) == sorted(map(repr, want))
@@ -175,10 +176,10 @@ def test_rows_in_disorder_are_no_reason_to_write_a_file_twice(tmp_path: Path) ->
     rows: list[Row] = [(i, None, None) for i in range(30)]
     files = {1: write(tmp_path, "a.parquet", rows), 2: write(tmp_path, "b.parquet", rows)}
     for told, size, match in (
-        ([(1, 0), (2, 0), (1, 5)], 1, "do not come together"),
+        ([(1, 0), (2, 0), (1, 5)], 1, "do not arrive together"),
         ([(1, 0), (2, 0), (1, 5)], 3, "order of their files"),
         ([(1, 0), (None, None)], 2, "order of their files"),
-        ([(1, 5), (1, 3)], 2, "in their order"),
+        ([(1, 5), (1, 3)], 2, "do not arrive in order"),
         ([(3, 0)], 1, "by another path"),
     ):
         sent: list[Row] = [(0, "new", None)] * len(told)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.data_file import collect
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.packed import SHORT_DECIMALS
 from dbio_commit.spark.write import task
@@ -274,7 +274,7 @@ def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) ->
             seen.append(len(sink.opened))
 
     infos = task.write_task(
-        spec(sink, columns=COLUMNS, partition_columns=("p",)), batches(), task=0, attempt=0, files=sink
+        spec(sink.root, columns=COLUMNS, partition_columns=("p",)), batches(), task=0, attempt=0, files=sink
     )
     assert seen == [1, 2]
     assert rows_of(infos, sink) == {("a",): [1, 2, 3], ("b",): [1, 2, 3]}
@@ -380,7 +380,7 @@ def test_a_failed_attempt_leaves_no_file(
     source = failing_after(*[batch(p=[1, 2, 1, 2], value=[1, 2, 3, 4])] * 3, error=error)
     with pytest.raises(type(error)) as raised:
         task.write_task(
-            spec(sink, columns=COLUMNS, partition_columns=partition_columns, max_records_per_file=3),
+            spec(sink.root, columns=COLUMNS, partition_columns=partition_columns, max_records_per_file=3),
             source,
             task=0,
             attempt=0,
@@ -432,7 +432,7 @@ def test_a_failing_cleanup_is_noted_on_the_error_and_does_not_replace_it(tmp_pat
     sink = UndeletingSink(tmp_path)
     with pytest.raises(Boom) as raised:
         task.write_task(
-            spec(sink, columns=((0, "value"),)),
+            spec(sink.root, columns=((0, "value"),)),
             failing_after(batch(value=[1]), error=Boom("first")),
             task=0,
             attempt=0,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.data.statistics import shorten_max
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.protocol.types.bounds import shorten_max
 from dbio_commit.spark.write import task
 from tests.task_sink import DirectorySink, batch, write
 

@@ -83,7 +83,7 @@ def test_columns_are_the_tables_and_all_of_them_optional(tmp_path: Path) -> None
     schema = pa.schema([strange, pa.field("p", pa.int32()), pa.field("A b.c", pa.string())], metadata={"k": "v"})
     sink = DirectorySink(tmp_path)
     data = pa.RecordBatch.from_pydict({"b": [1], "p": [2], "A b.c": ["x"]}, schema)
-    table = spec(sink, columns=((2, "a B.c"), (1, "P"), (0, "b")), partition_columns=("P",))
+    table = spec(sink.root, columns=((2, "a B.c"), (1, "P"), (0, "b")), partition_columns=("P",))
     [info] = write_task(table, [data], task=0, attempt=0, files=sink)
     found = pq.read_metadata(sink.root / info.path)
     assert str(found.schema.to_arrow_schema()) == "a B.c: string\nb: int32"

@@ -29,6 +29,7 @@ from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.compact import rewrite, run
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import STOPPED
 from tests.faults import Killed, Killer, act_before_call, calls_to, heal, once
 from tests.histories import PARTITIONS, History, columns, in_order
@@ -241,7 +242,7 @@ def test_a_file_with_other_rows_than_its_writer_recorded_is_left(table: Table) -
     with table.store.open_write(first) as stream:
         stream.write(other)
     report = table.compact()
-    assert [left.reason.partition(":")[0] for left in report.left] == ["they hold 2 rows, and their writers recorded 3"]
+    assert [left.reason.partition(":")[0] for left in report.left] == ["they have 2 rows, but their writers recorded 3"]
     assert paths(table) == {first, second}
     assert len([entry for entry in table.store.list_files("") if entry.path.startswith("part-")]) == 2
 
@@ -378,7 +379,7 @@ def test_told_to_stop_it_commits_what_is_done_and_leaves_the_rest(
         done += 1
         return done > 3  # asked before the first commit, and before each of its files
 
-    report = run.compact(table.store, table.clock, hands=hands, stop=stop)
+    report = run.compact(table.store, table.clock, CompactOptions(), hands=hands, stop=stop)
     assert [it.directory for it in report.compacted] == ["day=1", "day=2"]
     assert [it.reason for it in report.left] == [STOPPED, STOPPED]
     assert len(report.commits) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.upkeep.compact.plan import MOST_Z_COLUMNS
+from dbio_commit.upkeep.compact.options import MOST_Z_COLUMNS
 from dbio_commit.upkeep.compact.z_order import keys, z_codes, z_order
 
 NUMBERS = st.one_of(st.none(), st.floats(width=32), st.sampled_from([0.0, -0.0, math.nan, math.inf]))

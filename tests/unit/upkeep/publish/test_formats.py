@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.store.location import Location

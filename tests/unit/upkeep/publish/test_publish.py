@@ -426,15 +426,46 @@ def test_manifests_that_an_overtaken_publisher_wrote_last_are_brought_to_the_new
     assert shown(store, Format.SYMLINK) == live(table)
 
 
+@pytest.mark.parametrize("has_news", [False, True])
+def test_manifests_that_an_earlier_claim_brings_late_are_not_taken_for_the_newest_state(
+    has_news: bool, table: Table
+) -> None:
+    """PROTOCOL.md 14.4: the table is again as it was before the publication that is still under way."""
+    commit(table, day="1")
+    table.publish("symlink")
+    commit(table, day="2")
+    table.publish("symlink")
+    objects = memory_of(table).objects
+    manifest = "_symlink_format_manifest/day=2/manifest"
+    first, late = "_symlink_format_manifest/.dbio-00000000000000000001", objects.pop(manifest)
+    objects[first] = b"", table.clock.now()  # the second publication has claimed its number, and not written yet
+
+    def finish(operation: str = "put_if_absent", path: str = ".dbio-") -> None:
+        if operation == "put_if_absent" and ".dbio-" in path and first in objects:
+            objects[manifest] = late
+            del objects[first]
+
+    transaction = table.begin("replace_partitions")
+    transaction.replace_partition({"day": "2"})
+    transaction.commit()
+    if has_news:
+        commit(table, day="3")
+    memory_of(table).before = finish
+    table.publish("symlink")
+    heal(memory_of(table))
+    finish()
+    assert shown(memory_of(table), Format.SYMLINK) == live(table)
+
+
 # --- what is not ours ---------------------------------------------------------------------------------------------
 
 
 def test_a_stream_of_sparks_in_the_table_is_refused(table: Table) -> None:
     commit(table)
     memory_of(table).put("_spark_metadata/0", b"v1\n")
-    with pytest.raises(UnsupportedTableError, match="a Spark stream left"):
+    with pytest.raises(UnsupportedTableError, match="of a Spark stream"):
         table.publish("spark")
-    assert "a Spark stream left" in table.check().publications[0]
+    assert "of a Spark stream" in table.check().publications[0]
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"add": {}}', b'{"commitInfo": {"dbio_commit": 3}}', b"\xff"])
@@ -594,7 +625,7 @@ def test_a_publication_that_fails_is_logged_and_changes_nothing_of_the_commit(
     memory_of(table).before = fail_with(StoreError("the store is away"), "put_if_absent", version)
     commit(table)
     heal(memory_of(table))
-    assert "lags in the form delta" in caplog.text
+    assert "is behind in the format delta" in caplog.text
     assert "the store is away" in caplog.text
     assert len(live(table)) == 4
     assert shown(memory_of(table), Format.SPARK) == live(table), "one form keeps no other back"

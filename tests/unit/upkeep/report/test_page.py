@@ -135,14 +135,14 @@ def test_hostile_names_are_text(clock: ManualClock) -> None:
 
 
 def test_hostile_names_are_text_in_charts() -> None:
-    stack = charts.Stack(label=HOSTILE, parts=[("bar-1", 1)], told=HOSTILE)
+    stack = charts.Stack(label=HOSTILE, parts=[("bar-1", 1)], tip=HOSTILE)
     drawn = Page(charts.columns([stack], id="c", title=HOSTILE, description=HOSTILE))
     assert {tag for tag, _ in drawn.tags} == {"svg", "title", "desc", "line", "text", "g", "rect"}
 
 
 @pytest.mark.parametrize("numbers", [[0], [1], [0, 0, 1], [1, 1_000_000], [7] * 100, []])
 def test_columns_stay_in_their_chart_and_what_is_there_is_seen(numbers: list[int]) -> None:
-    stacks = [charts.Stack(label=str(n), parts=[("bar-1", n), ("bar-2", n)], told="") for n in numbers]
+    stacks = [charts.Stack(label=str(n), parts=[("bar-1", n), ("bar-2", n)], tip="") for n in numbers]
     rects = Page(charts.columns(stacks, id="c", title="t", description="d")).all("rect")
     assert len(rects) == 2 * sum(map(bool, numbers))
     for rect in rects:
@@ -192,7 +192,7 @@ def test_a_plain_directory_says_what_cannot_be_told() -> None:
     assert subject.health.scope is Scope.DIRECTORY
     page = page_of(subject)
     assert "A directory without _dbio_table" in page.text
-    assert "No marker tells of a commit here" in page.text
+    assert "No marker records a commit here" in page.text
     assert "(the root)" in page.text
 
 
@@ -207,7 +207,7 @@ def test_where_nobody_looked_nothing_is_made_up(table: Table) -> None:
         page = page_of(Subject(name="t", health=health, said="vacuumed"))
         assert "Nothing is wrong" not in page.text
         assert "The last vacuum freed" in page.text
-        assert ("Nobody looked" in page.text) == (store is world)
+        assert ("Not checked" in page.text) == (store is world)
 
 
 def test_a_table_with_a_corrupt_marker_has_a_page_that_says_so(table: Table, store: MemoryStore) -> None:
@@ -217,7 +217,7 @@ def test_a_table_with_a_corrupt_marker_has_a_page_that_says_so(table: Table, sto
     assert subject.wrong
     page = page_of(subject)
     assert "pending: 1" in page.text
-    assert "It cannot be told:" in page.text
+    assert "This is not known:" in page.text
 
 
 def test_what_is_no_table_is_a_section_that_says_the_error(table: Table) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import DbioError, StoreError
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.contract import Unfinished
 from tests.faults import Killed, Killer, PagedStore, act_before_call, calls_to, count_calls, fail_with, heal
 from tests.unit.dbio_model import ABORT, EVER, World, at, commit, file_of, left_in_the_end, queue, visible
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table

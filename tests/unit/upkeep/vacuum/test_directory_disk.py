@@ -155,7 +155,7 @@ def test_what_readers_see_does_not_change_where_there_are_symbolic_links(
             return str(error)
 
     before = seen()
-    assert ("no regular file" in str(before)) is linked.startswith("_committed_")
+    assert ("not a regular file" in str(before)) is linked.startswith("_committed_")
     body = elsewhere.read_bytes()
     for _ in range(2):
         disk.vacuum_twice()

@@ -60,7 +60,7 @@ def test_the_files_of_commits_that_another_vacuum_purged_are_kept(caplog: pytest
         assert report.ok
         assert sum(it.reason is Reason.UNKNOWN for it in report.kept) >= 3
         (warning,) = report.warnings
-        assert "another tool's vacuum has been here" in warning
+        assert "another tool's vacuum has run here" in warning
         assert "_committed_vacuum" in warning
         assert warning in caplog.text
         caplog.clear()
@@ -79,7 +79,7 @@ def test_check_says_what_shows_that_another_vacuum_was_here() -> None:
     report = scene.table.check()
     assert not report.ok
     (sign,) = report.another_vacuum
-    assert "lists of markers to delete that are younger than the table" in sign
+    assert "lists of markers to delete that are newer than the table" in sign
 
 
 def test_a_turn_whose_transaction_is_gone_shows_it_where_no_list_is_left() -> None:

@@ -1,7 +1,4 @@
-"""What a change feed looks like in Spark: its columns, and where it begins and ends.
-
-Who reads it: `streaming.source`, `changed_rows`, `datasource`.
-"""
+"""What a change feed looks like in Spark: its columns, and where it begins and ends."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,9 +12,10 @@ from dbio_commit.feed.position import Start
 from dbio_commit.protocol.commits import parse_time
 from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile, current_metadata
+from dbio_commit.spark.write.fates import CHANGE_TYPE
 
-TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
-"""Delta's names, but that a commit has a tid here."""
+TYPE, TID, TIMESTAMP = CHANGE_TYPE, "_commit_tid", "_commit_timestamp"
+"""Delta's names, except that Delta has a version in the place of the tid."""
 
 _FIELDS = (
     StructField(TYPE, StringType()),

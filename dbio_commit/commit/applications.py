@@ -1,0 +1,57 @@
+"""The versions that applications have committed to a table: which are skipped, and which attempts are aborted (I8)."""
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import AppVersionError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.courtesies import courtesy
+from dbio_commit.commit.decision import abort_transaction
+from dbio_commit.log.listing import read_begun
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.versions import fate_of, why_refused
+from dbio_commit.store import Store
+
+_log = get_logger(__name__)
+
+
+def has_version(snapshot: Snapshot, app: App) -> bool:
+    """Whether the application has committed this version."""
+    return fate_of(app, snapshot.app_versions) == "committed"
+
+
+def is_committed(snapshot: Snapshot, app: App) -> bool:
+    """Whether the application has committed this version. Then the write must be skipped (I8).
+
+    A WARNING names the commit, since a version that was committed by mistake would otherwise stop a job for good, and
+    in silence. Raises AppVersionError if a higher version is committed and this one may not come after it, or if nobody
+    knows whether this one is committed.
+    """
+    committed = snapshot.app_versions
+    fate = fate_of(app, committed)
+    if fate in ("passed", "unknown"):
+        raise AppVersionError(why_refused(app, committed[app.id], where=snapshot.url))
+    if fate == "committed":
+        infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.decided)
+        tids = [tid for tid, info in infos if info and info.app and info.app.is_run_of(app)]
+        by = f"by transaction {tids[-1]}" if tids else "by a transaction that a checkpoint does not name"
+        _log.warning("%s: version %d of application %r is skipped: it is committed, %s; if none of your jobs did "
+                     "that, see `dbio check`", snapshot.url, app.version, app.id, by)  # fmt: skip
+    return fate == "committed"
+
+
+def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, tid: str) -> None:
+    """After transaction `tid` has committed: aborts pending attempts at versions that the application has committed.
+
+    They would be skipped (I8). Without this they would stay until vacuum aborts them, after its retention. So a failure
+    is only logged.
+    """
+    started = table.log.started
+    for other in table.log.pending:
+        if other == tid or not started[other].size or other in table.checkpoint.covered:
+            continue
+        with courtesy(_log, "%s: could not find out whether %s is another attempt", store.url, other):
+            theirs = read_begun(store, started[other], table_id=table.table_id)
+            if theirs and theirs.id == app.id and (theirs.version == app.version or has_version(table, theirs)):
+                abort_transaction(store, clock, other)
+                _log.info("%s: aborted %s, another attempt at version %d of application %r",
+                          store.url, other, theirs.version, app.id)  # fmt: skip

@@ -1,0 +1,92 @@
+"""What the log of a table adds up to, for readers: its state at one instant, and its history."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.log.listing import with_sizes
+from dbio_commit.log.settled import Settled
+from dbio_commit.log.snapshot import Snapshot, Source
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
+from dbio_commit.protocol.commits import AsOf, Decided, committed_by, in_order
+from dbio_commit.protocol.history import History
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, current_metadata, live_files
+from dbio_commit.store import Store
+
+
+def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
+    """The state now, or as of a time or tid.
+
+    Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
+    """
+    checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
+    settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
+    commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
+    files = live_files(commits)
+    before = NO_METADATA if as_of else checkpoint.metadata
+    layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
+    check_partitions(store, files, layout)
+    if as_of is not None:
+        _refuse_vacuumed(store, files, decided, as_of)
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=with_sizes(store, files),
+        partition_columns=layout,
+        first_layout=tuple(settled.descriptor.partition_columns),
+        decided=tuple(commits),
+        checkpoint=NO_CHECKPOINT if as_of else checkpoint,
+        log=settled.log,
+        origin=settled.origin,
+        redated_until=redated,
+        strange=tuple(settled.strange),
+        source=Source(store),
+    )
+
+
+def table_history(store: Store, settled: Settled, *, now: datetime) -> History:
+    """Every commit that the log and its checkpoint still hold. Raises CorruptMarkerError."""
+    settled.markers.only_valid(ignore_corrupt=False)
+    decided = settled.decided
+    return History(
+        url=store.url,
+        origin=settled.origin,
+        layouts=settled.layouts(decided),
+        commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
+        known_since=settled.checkpoint.known_since,
+        redated_until=settled.redated_until,
+        metadata=settled.metadata(decided),
+        now=now,
+    )
+
+
+def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
+    """Raises CorruptMarkerError for a file outside of all partitions of the table.
+
+    A DBIO writer may commit at the root of a table without knowing the partition columns.
+    """
+    if file := files.outside(columns):
+        raise CorruptMarkerError(
+            f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
+            f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
+            "marker if that commit was a mistake"
+        )
+
+
+def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:
+    """Raises InvalidInputError if files that were live then were vacuumed since.
+
+    Only files that were removed since are asked for. A checkpoint will record that they are gone, but there may be none
+    yet.
+    """
+    removed = {path for commit in commits for path in commit.marker.removed}
+    doubtful = [file.path for file in files if file.path in removed]
+    gone = [path for path, entry in zip(doubtful, store.stat_many(doubtful), strict=True) if entry is None]
+    if gone:
+        raise InvalidInputError(
+            f"{store.url} as of {as_of} cannot be read: {len(gone)} files that were live then were removed, and "
+            f"vacuumed since, first {gone[0]}; ask for a later time"
+        )

@@ -1,0 +1,174 @@
+"""The files that a commit adds, column by column, with the bounds of their values (PROTOCOL.md 7.3). Pure."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+from msgspec.structs import force_setattr, replace
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import Body, Count, pack_json, written
+from dbio_commit.protocol.types.bounds import Scalar
+
+
+class Bounds(NamedTuple):
+    """The bounds of one column in one file. Texts longer than 64 characters are shortened, and a shortened max is
+    rounded up."""
+
+    min: Scalar = None
+    """At most every value that is not null; None if no bound is known."""
+    max: Scalar = None
+    """At least every value that is not null; None if no bound is known."""
+    nulls: int | None = None
+    """How many values are null; None if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """What a writer records about a data file that it adds."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    """In bytes."""
+    rows: int | None = None
+    """How many rows it has; None if that is not known."""
+    partition: names.Partition = field(default_factory=dict)
+    """The values of the partition columns, as texts; None is null."""
+    statistics: Mapping[str, Bounds] | None = None
+    """Bounds by top-level column of the table; None if there are none."""
+
+
+_MANY = 16
+"""Lists of at least this many values are made compact."""
+
+
+def _compact_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
+    """The same texts in less memory, with equal texts as one object: a million files take much."""
+    if len(texts) < _MANY:
+        return texts
+    if texts.count(texts[0]) == len(texts):  # mostly a partition column
+        return list(texts[:1]) * len(texts)
+    one_of = {text: text for text in {*texts}}
+    return [*map(one_of.__getitem__, texts)]
+
+
+def _compact_numbers(numbers: Sequence[Any]) -> Sequence[Any]:
+    """The numbers in eight bytes each, if all are whole and none is null."""
+    if len(numbers) < _MANY:
+        return numbers
+    try:
+        return array("q", numbers)
+    except (TypeError, OverflowError):
+        return numbers
+
+
+def _compact_bounds(values: Sequence[Any]) -> Sequence[Any]:
+    kinds: set[Any] = {*map(type, values)}
+    if kinds == {int}:
+        return _compact_numbers(values)
+    return _compact_texts(values) if kinds <= {str, type(None)} else values
+
+
+class ColumnBounds(Body, frozen=True, kw_only=True):
+    """`Bounds` of one column, a value for each added file."""
+
+    min: Sequence[Any]
+    max: Sequence[Any]
+    nulls: Sequence[Count | None]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "min", _compact_bounds(self.min))
+        force_setattr(self, "max", _compact_bounds(self.max))
+        force_setattr(self, "nulls", _compact_numbers(self.nulls))
+
+    def lengths(self) -> set[int]:
+        return {len(self.min), len(self.max), len(self.nulls)}
+
+
+class AddedFiles(Body, frozen=True, kw_only=True):
+    """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
+
+    Columns, not rows, since a reader decodes tens of thousands of files before it can start.
+    """
+
+    size: Sequence[Count]
+    rows: Sequence[Count | None]
+    partition: Mapping[str, Sequence[str | None]] = written({})
+    statistics: Raw = written(Raw(b"{}"))
+    """`ColumnBounds` by column, as JSON, which `bounds_in` decodes.
+
+    A million files have tens of millions of bounds. Most readers of a marker need none of them, others those of one
+    column.
+    """
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "size", _compact_numbers(self.size))
+        force_setattr(self, "rows", _compact_numbers(self.rows))
+        force_setattr(self, "partition", {name: _compact_texts(texts) for name, texts in self.partition.items()})
+        force_setattr(self, "statistics", self.statistics.copy())  # otherwise the whole body stays in memory
+
+    def lengths(self) -> set[int]:
+        return {len(self.size), len(self.rows), *map(len, self.partition.values())}
+
+
+def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
+    """Raises InvalidInputError if files differ in their partition columns, or have bounds that are no JSON."""
+    partition_columns = list(files[0].partition) if files else []
+    for file in files:
+        if list(file.partition) != partition_columns:
+            raise InvalidInputError(
+                f"{file.path} has the partition columns {list(file.partition)}, another file has {partition_columns}"
+            )
+    columns = list(dict.fromkeys(column for file in files for column in file.statistics or ()))
+    unknown = Bounds()
+
+    def bounds(column: str) -> ColumnBounds:
+        each = [(file.statistics or {}).get(column, unknown) for file in files]
+        return ColumnBounds(min=[b.min for b in each], max=[b.max for b in each], nulls=[b.nulls for b in each])
+
+    return AddedFiles(
+        size=[file.size for file in files],
+        rows=[file.rows for file in files],
+        partition={column: [file.partition[column] for file in files] for column in partition_columns},
+        statistics=pack_bounds({column: bounds(column) for column in columns}),
+    )
+
+
+def without_statistics(files: AddedFiles) -> AddedFiles:
+    return replace(files, statistics=pack_bounds({}))
+
+
+def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
+    """Raises InvalidInputError for what is no JSON."""
+    return pack_json(told, what="statistics")
+
+
+def select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBounds]) -> AddedFiles:
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[i] for i in kept]
+
+    return AddedFiles(
+        size=of(files.size),
+        rows=of(files.rows),
+        partition={column: of(values) for column, values in files.partition.items()},
+        statistics=pack_bounds(
+            {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
+        ),
+    )
+
+
+def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:
+    """The bounds of the added file with this index."""
+    return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
+
+
+def _scalar(value: Any) -> Scalar:
+    """The bound; None for NaN, infinity, and what is not a single value, since these bound nothing."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else None

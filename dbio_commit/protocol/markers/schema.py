@@ -1,0 +1,56 @@
+"""The columns of a table as a commit marker records them: JSON that is kept as text until it is needed. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Raw
+
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.markers.bodies import INSPECT, decode_as, pack_json
+
+NO_SCHEMA: Final = Raw()
+
+Schemas = dict[bytes, Raw]
+"""The schemas of markers that are read together. Tens of thousands of markers share a few, of some kilobytes each."""
+
+MOST_NESTED = 190
+"""The most levels of JSON in a schema that is written."""
+
+MOST_NESTED_READ = 200
+"""The most levels in a schema that is read. Earlier versions wrote slightly more."""
+
+
+def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
+    """The text of a `CommitInfo`'s schema. Raises InvalidInputError for what is no JSON, or is nested too deeply."""
+    if schema is None:
+        return NO_SCHEMA
+    if _is_nested_deeper(schema, MOST_NESTED):
+        raise InvalidInputError(f"a schema that is nested deeper than {MOST_NESTED} levels of JSON cannot be recorded")
+    return pack_json(schema, what="columns")
+
+
+def _is_nested_deeper(value: Any, levels: int) -> bool:
+    """Goes level by level, since the caller's stack may be deep already."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [inner for it in level for inner in _values_in(it)]
+    return bool(level)
+
+
+def _values_in(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+
+
+def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
+    """The columns as Spark's JSON, with only known metadata; None if none are recorded."""
+    return keep_known(decode_as(dict[str, Any], schema)) if schema else None
+
+
+def check_schema(schema: bytes | Raw, *, where: str) -> None:
+    """Raises CorruptMarkerError for a schema that cannot be read."""
+    try:
+        if _is_nested_deeper(decode_as(dict[str, Any], schema), MOST_NESTED_READ):
+            raise ValueError(f"it has more than {MOST_NESTED_READ} levels")
+    except ValueError as error:
+        raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None

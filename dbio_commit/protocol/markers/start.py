@@ -1,0 +1,37 @@
+"""The start marker, `_started_<tid>`: a transaction has begun. Pure."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from dbio_commit.protocol.markers.bodies import VERSION, Body, Count, TableId, decode_body, written
+
+
+class App(Body, frozen=True, kw_only=True):
+    """The application id and version that a write was given: committed at most once (I8)."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=1000)]
+    version: Count
+    any_order: bool = False
+    """Whether it may commit after a higher version: then it names a run, and does not count up."""
+
+    def is_run_of(self, other: "App") -> bool:
+        """Whether both are the same version of the same application."""
+        return (self.id, self.version) == (other.id, other.version)
+
+
+class Begun(Body, frozen=True, kw_only=True):
+    """The body of `_started_<tid>`. It may be empty in the directory scope, and if an earlier version wrote it."""
+
+    version: Literal[1] = written(VERSION)
+    table_id: TableId | None = None
+    """The id in the descriptor of the table in which it began."""
+    app: App | None = None
+    """The application and version that the transaction commits."""
+    job: str
+    """The transaction's own id. Another transaction that drew the same tid has another."""
+
+
+def decode_begun(body: bytes, *, where: str) -> Begun | None:
+    """The body; None if it is empty. Raises CorruptMarkerError, and UnsupportedTableError for a later version."""
+    return decode_body(Begun, body, where=where) if body else None

@@ -1,0 +1,23 @@
+"""The tombstone, `_dropped`: the table has been dropped. Pure."""
+
+from datetime import datetime
+from typing import Literal
+
+from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_utc, written
+
+
+class Tombstone(Body, frozen=True, kw_only=True):
+    """The body of `_dropped`: while it exists, there is no table."""
+
+    version: Literal[1] = written(VERSION)
+    everything: bool
+    """Whether commits may be deleted; otherwise the table must have none."""
+    created: datetime
+
+    def __post_init__(self) -> None:
+        in_utc(self, "created")
+
+
+def decode_tombstone(body: bytes, *, where: str) -> Tombstone:
+    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
+    return decode_body(Tombstone, body, where=where)

@@ -1,0 +1,19 @@
+"""Copies objects from one store to another, or within one."""
+
+import shutil
+
+from dbio_commit.store.contract import Store
+
+COPIES = 8
+"""Objects copied at once. Each has a piece in memory, and on object stores an upload."""
+
+_PIECE_BYTES = 8 * 1024 * 1024
+
+
+def copy_object(source: Store, path: str, target: Store, copy: str) -> None:
+    """Copies an object byte for byte, through this process. The copy is durable only after `make_durable`.
+
+    Raises ObjectNotFoundError, StoreError.
+    """
+    with source.open_read(path) as original, target.open_write(copy) as stream:
+        shutil.copyfileobj(original, stream, _PIECE_BYTES)

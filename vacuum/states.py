@@ -1,0 +1,91 @@
+"""What the service knows of each table and pattern, as JSON for /health and as pages for /report."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from dbio_commit.upkeep.figures import moment_text
+from dbio_commit.upkeep.report.health import TableHealth
+from dbio_commit.upkeep.report.page import Subject
+from vacuum.config import ConfigEntry
+from vacuum.events import Outcome, log_failure
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What is known of a table, or of a pattern. A run of a pattern is a listing of its directories."""
+
+    entry: ConfigEntry
+    since: datetime
+    """When it became known."""
+    busy: bool = False
+    """A run is under way, or waits for a thread."""
+    last_run: datetime | None = None
+    outcome: Outcome | None = None
+    last_success: datetime | None = None
+    result: str = ""
+    """How the last run ended, in words."""
+    compaction: Outcome | None = None
+    """How the compaction before the last vacuum ended; None without one."""
+    health: TableHealth | None = None
+    """The health of the table after the last run that found it out."""
+
+
+def facts_of(state: State, now: datetime) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "busy": state.busy,
+        "last_run": state.last_run,
+        "outcome": state.outcome,
+        "last_success": state.last_success,
+        "overdue": is_overdue(state, now),
+        **({"compaction": state.compaction} if state.compaction else {}),
+    }
+
+
+def is_overdue(state: State, now: datetime) -> bool:
+    """Whether three times of its cron expression have passed since its last success, or since it is known."""
+    third = next(islice(state.entry.fire_times(state.last_success or state.since), 2, None), None)
+    return third is not None and third + timedelta(seconds=state.entry.jitter_s) < now
+
+
+def link_to(table: str) -> str:
+    """The path of the page about a table."""
+    return f"/report?table={quote(table, safe='')}"
+
+
+def subject_of(name: str, state: State, now: datetime) -> Subject:
+    """A table for the page. Errors are only in the log: not everyone who may see the page may read them."""
+    failed, overdue = state.outcome is Outcome.FAILED, is_overdue(state, now)
+    uncompacted = state.compaction is Outcome.FAILED
+    troubles = {"vacuum failed": failed, "overdue": overdue, "compaction failed": uncompacted}
+    fine = "vacuumed" if state.health else "not vacuumed yet"
+    said = next((trouble for trouble, is_true in troubles.items() if is_true), fine)
+    ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
+    ran += "; compaction failed" if ran and uncompacted else ""
+    note = f"{ran}; see the log for the reason" if failed or uncompacted else ran
+    return Subject(name=name, health=state.health, note=note, said=said, failed=any(troubles.values()))
+
+
+def rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], str]) -> str:
+    """The page. A table that cannot be rendered is shown without details, so that the page shows the others."""
+    try:
+        return render(subjects)
+    except Exception:  # find out which tables cannot be rendered
+
+        def shown(it: Subject) -> Subject:
+            try:
+                render([it])
+            except Exception as error:
+                log_failure(_log.bind(table=it.name), error, "table not shown")
+                return Subject(name=it.name, note="It cannot be shown; see the log for the reason", failed=True)
+            return it
+
+        return render([shown(it) for it in subjects])
