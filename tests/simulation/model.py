@@ -47,6 +47,12 @@ class Decision:
     info: Mapping[str, Any]
 
     @property
+    def operation(self) -> str | None:
+        """What it did, in the word that writers use: markers have an older one for one operation."""
+        recorded: str | None = self.info.get("operation")
+        return "overwrite_partitions" if recorded == "replace_partitions" else recorded
+
+    @property
     def is_abort(self) -> bool:
         return self.info.get("operation") == "abort"
 
@@ -332,7 +338,7 @@ class Model:
         asked = self.asked[tid]
         if asked.restores is not None:
             return self._check_restored(tid, decision, asked.restores)
-        if decision.info["operation"] != asked.operation or decision.added not in (asked.added, *asked.copies):
+        if decision.operation != asked.operation or decision.added not in (asked.added, *asked.copies):
             raise Violation(f"I9: {tid} is {decision}, and its writer wanted {asked}")
         match asked.operation:
             case "overwrite":
@@ -385,7 +391,7 @@ class Model:
 
     def _check_order(self, tid: str, decision: Decision, before: frozenset[str]) -> None:
         """I7: a commit that depends on the table's state has seen all that came before its turn."""
-        operation = decision.info.get("operation")
+        operation = decision.operation
         if not decision.removed <= before:
             raise Violation(f"I7: {tid} removes files that were not live: {sorted(decision.removed - before)}")
         if operation not in ("overwrite", "overwrite_partitions"):
