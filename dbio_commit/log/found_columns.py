@@ -7,18 +7,15 @@ columns, and looks at all files for that: `upkeep/adopt`.
 from collections.abc import Mapping
 from typing import Any
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.packages import needs
 from dbio_commit.data.fitting import without
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.store import Store
 
-try:
+with needs("a table that has no recorded columns"):
     from dbio_commit.data.columns import field, narrowest, told_columns
     from dbio_commit.data.rows import open_parquet
-except ImportError as error:
-    raise UnsupportedStoreError(
-        "the columns of a table that has none recorded are read with the package pyarrow; run `pip install pyarrow`"
-    ) from error
 
 
 def table_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any]:

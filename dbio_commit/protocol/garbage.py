@@ -116,8 +116,8 @@ class Known:
         return Why(Reason.UNKNOWN, entry.modified, tid)
 
     def is_partition(self, directory: str, tid: str | None = None) -> bool:
-        """Whether transactions write into this directory, or this transaction may. A file of theirs elsewhere is a
-        copy, and no garbage.
+        """Whether transactions write into this directory, or this transaction may. A file that they wrote
+        elsewhere is a copy, and no garbage.
 
         A transaction that did not commit may have meant to change the partition columns, to some that are not known.
         """

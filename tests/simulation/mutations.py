@@ -59,7 +59,6 @@ from dbio_commit.protocol.versions import Fate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.upkeep import restore
-from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.vacuum import directory_plan, table_plan
 from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
@@ -1083,7 +1082,7 @@ def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
     def mutated(store: Store, clock: Clock, *, if_match: str, **more: Any) -> Transaction:
-        return begin(store, clock, follow_up=publish_as_set, if_match=roots.read_snapshot(store, clock).etag, **more)
+        return begin(store, clock, if_match=roots.read_snapshot(store, clock).etag, **more)
 
     with patch.object(restore, "begin", mutated):
         yield
