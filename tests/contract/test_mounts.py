@@ -174,9 +174,7 @@ def test_a_fuse_mount_that_copies_instead_of_linking_is_found_out(
 ) -> None:
     mounted("fuse.unheard-of somewhere rw")
     copy_for_link(monkeypatch)
-    with pytest.raises(
-        UnsupportedStoreError, match=r"fuse\.unheard-of of somewhere.* makes a copy instead of a hard"
-    ):
+    with pytest.raises(UnsupportedStoreError, match=r"fuse\.unheard-of of somewhere.* makes a copy instead of a hard"):
         Table(root).begin()
     assert list(root.iterdir()) == []
 
