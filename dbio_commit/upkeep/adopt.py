@@ -1,4 +1,4 @@
-"""Makes a plain or DBIO directory a table: `Table.adopt`, `dbio adopt`."""
+"""Turns a directory of plain Parquet files, or one that Databricks wrote (DBIO), into a dbio table: `Table.adopt`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ _MOST_NAMED = 10
 
 
 def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
-    """Makes a plain or DBIO directory a table: writes a checkpoint of what is visible now, then the descriptor.
+    """Turns a plain or DBIO directory into a dbio table: writes a checkpoint of the visible files, then the descriptor.
 
     Moves and deletes nothing. Files that are hidden now count as removed. `looks` reads the footers of all files, by
     one request each, and records the columns of the table. Raises TransactionStateError if a transaction is pending,
@@ -105,8 +105,9 @@ def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
     pending = sorted({tid for directory in directories.values() for tid in directory.log.pending})
     if pending:
         raise TransactionStateError(
-            f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: what they write would be "
-            "lost; wait for them, abort them with `dbio abort`, or run `dbio vacuum` after they have timed out"
+            f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: the files that they "
+            "write would be lost. Wait until they end, abort them with `dbio abort`, or run `dbio vacuum`, which "
+            "aborts those that are pending for longer than its retention"
         )
 
 
@@ -114,8 +115,8 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     columns = names.common_partition_columns(names.split(file.path)[0] for file in snapshot.files)
     if columns is None:
         raise InvalidInputError(
-            f"the files of {store.url} do not all lie in the same partition columns; a table has the same for all "
-            "of its files: first move those that belong elsewhere"
+            f"the files of {store.url} do not all have the same partition columns, as the files of a table must: first "
+            "move those that belong elsewhere"
         )
     return names.check_partition_columns(columns)
 
@@ -164,8 +165,9 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
         rows[path] = footer.rows
     if wrong:
         raise InvalidInputError(
-            f"{store.url} cannot be a table for {len(wrong)} of its files, and nothing has changed: {_some(wrong)}. "
-            "Write these files again, or move what is no data elsewhere, then adopt it again"
+            f"{store.url} cannot become a table because of {len(wrong)} files, and nothing has changed: "
+            f"{_some(wrong)}. Write these files again, or move files that are no data elsewhere, then adopt the "
+            "directory again"
         )
     if not groups:
         return _Found(rows=rows)
@@ -181,7 +183,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """The files by what they spell otherwise than the table."""
+    """Files that spell columns in another way than the table, by a text that says which columns and how."""
     found: dict[str, list[str]] = {}
     for group in groups:
         if why := respelled(group.columns, columns):
@@ -201,8 +203,8 @@ def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list
         if not is_partition(kind):
             texts = sorted(value for value in values if value is not None)
             notes.append(
-                f"the values of the partition column {column!r} look like numbers with a fraction, which no write can "
-                f"partition by; the column holds texts: {_some(texts)}"
+                f"the values of the partition column {column!r} look like floating-point numbers, by which no write "
+                f"can partition; so the column is a string column: {_some(texts)}"
             )
             kind = "string"
         fields.append(kinds.field(column, kind))
@@ -266,13 +268,13 @@ def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:
     late = sorted(e.path for e in store.list_files() if e.path not in known and _is_late(e.path))
     if late:
         raise StoreError(
-            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment from "
-            "writers that did not know that: what they add or remove is not in the table; write it again"
+            f"{store.url} is a table now, but at that moment writers that did not know this wrote {len(late)} files or "
+            f"markers, first {late[0]}. The table ignores what these writers added or removed: write it again"
         )
 
 
 def _is_late(path: str) -> bool:
-    """Whether a writer put it there that did not know of the table. Markers at the root still count."""
+    """Whether a writer that did not know of the table wrote this object. Markers at the root still count."""
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)

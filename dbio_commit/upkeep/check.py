@@ -141,12 +141,12 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
-        return f"It cannot be rebuilt from what is there: {error}"
+        return f"The checkpoint cannot be rebuilt from what is there: {error}"
     if plan is None:
-        return "It can be read again: check the table once more"
+        return "The checkpoint can be read again: check the table once more"
     by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
     run = command("dbio", "checkpoint", store.url, "--rebuild")
-    return f"{by} hold the same: `{run}` rebuilds it, and loses nothing"
+    return f"{by} hold the same: `{run}` rebuilds the checkpoint, and loses nothing"
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:

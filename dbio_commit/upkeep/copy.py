@@ -103,8 +103,9 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, i
             if path not in live:
                 return None  # vacuum has deleted it
             raise HistoryLostError(
-                f"{source.url_of(path)} is live, but not there (any more); the copy is incomplete, and does not count "
-                "as a table. See `dbio check` of the original; remove what was copied with `dbio drop`, and copy again"
+                f"the live file {source.url_of(path)} does not exist (any more); the copy is incomplete, and does not "
+                "count as a table. See `dbio check` of the original; remove what was copied with `dbio drop`, and copy "
+                "again"
             ) from error
 
     found = dict(filter(None, source.in_parallel(copy, paths, at_once=COPIES)))

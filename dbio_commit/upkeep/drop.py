@@ -1,4 +1,4 @@
-"""Drops a table: `Table.drop`, `dbio drop`. One object, the tombstone, ends it. Then its files and markers are deleted.
+"""Drops a table: `Table.drop`, `dbio drop`. First writes one object, the tombstone, then deletes files and markers.
 
 As soon as the tombstone exists, there is no table for readers and writers. If a drop is killed, the next one finishes
 it. Rules: PROTOCOL.md section 12.
@@ -73,7 +73,8 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
         _bury(store, clock, everything=everything)
     else:
         raise CommitConflictError(
-            f"{store.url_of(names.DROPPED)} is not in listings, or appears and disappears; check what it is"
+            f"{store.url_of(names.DROPPED)}, which dbio creates, is not in listings, or other processes delete it: "
+            "find out why, then run `dbio drop` again"
         )
     buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
@@ -108,7 +109,10 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
 
 
 def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
-    """The tombstone of this or an earlier drop. None if there is none, or none that allows `everything`."""
+    """The tombstone of this or an earlier drop; None if there is none.
+
+    With `everything`, a tombstone that does not allow the removal of commits is deleted, and the result is None.
+    """
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
@@ -269,7 +273,7 @@ def _belongs(path: str, named: Collection[str], strangers: Collection[tuple[str,
 
 
 def _marker(path: str, strangers: Collection[tuple[str, str]]) -> bool:
-    """Whether it is a marker below the root, which means nothing in the table, but would in a directory without one."""
+    """Whether this is a marker below the root: the table ignores it, but a directory that is no table would not."""
     directory, name = names.split(path)
     marker = names.parse_log_name(name)
     if not directory or marker is None or not names.is_data_file(directory):
@@ -299,8 +303,8 @@ def _read_if_there(store: Store, path: str) -> bytes | None:
 def _delete(store: Store, entries: Sequence[Entry], *, same: Collection[bytes | None] = ()) -> None:
     """Deletes the objects. With `same`, a descriptor or tombstone is deleted only if it has one of these bodies.
 
-    While this process slept, another drop may have finished, and another table been created. Raises CommitConflictError
-    then. Raises StoreError.
+    Raises CommitConflictError if another drop has finished, and another table may exist, while this process slept.
+    Raises StoreError.
     """
     for entry in entries if same else ():
         if entry.path in _FIXED and not any(body and store.delete_same(entry.path, body) for body in same):

@@ -75,8 +75,8 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     read = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
     if read.strange:
         raise InvalidInputError(
-            f"{store.url_of(names.committed(tid))} has the id of another table, and decides nothing here; `dbio "
-            "check` names all such objects"
+            f"the marker {store.url_of(names.committed(tid))} has the id of another table, so this table ignores it; "
+            "`dbio check` names all such objects"
         )
     found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}

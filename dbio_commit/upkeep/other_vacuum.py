@@ -1,6 +1,7 @@
-"""Signs that a DBIO writer's own vacuum has run on a dbio table: it purges markers that no checkpoint covers.
+"""Finds signs that another tool's vacuum, that of a DBIO writer, has run on a dbio table.
 
-Then files of unknown transactions may have been committed. Readers miss them already, and vacuum must not delete them.
+Such a vacuum purges markers that no checkpoint covers. Then files of unknown transactions may have been committed.
+Readers miss these files already, and dbio's vacuum must not delete them.
 Rules: PROTOCOL.md 10.3.
 """
 
@@ -21,10 +22,10 @@ _REMEMBERED = HISTORY
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The signs. After a while none may be left, and then this cannot be found out."""
+    """The signs. They can disappear with time. Then nothing shows that another vacuum has run."""
 
     queues: Sequence[Entry] = ()
-    """Lists of markers to delete, as DBIO's vacuum writes them, that are younger than the table's descriptor."""
+    """Lists of markers to delete, as DBIO's vacuum writes them, that are newer than the table's descriptor."""
     lost_turn: int | None = None
     """The last turn, if its transaction has no marker, and no checkpoint covers it."""
 
@@ -36,7 +37,7 @@ class Signs:
         if self.queues:
             first = min(self.queues, key=lambda entry: entry.modified)
             found.append(
-                f"lists of markers to delete that are younger than the table: {len(self.queues)}, first {first.path} "
+                f"lists of markers to delete that are newer than the table: {len(self.queues)}, first {first.path} "
                 f"of {first.modified.isoformat(timespec='seconds')}"
             )
         if self.lost_turn:

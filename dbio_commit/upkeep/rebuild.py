@@ -71,7 +71,7 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
     strangers = find_strangers(entries)
     unknown = [it.path for it in files if (why := known.why_not_live(it, strangers)) and why.reason is Reason.UNKNOWN]
     which = f"{store.url_of(names.checkpoint(unreadable[0]))} cannot be read, and "
-    bring = " It may have recorded what became of them: restore it, from a version of the bucket or from a backup"
+    bring = " The checkpoint may have recorded that: restore it, from a version of the bucket or from a backup"
     if unknown:
         raise CheckpointLostError(
             f"{which}{len(unknown)} data files, first {unknown[0]}, belong to transactions that nothing else records."
@@ -79,7 +79,7 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
         )
     if missing := sorted({file.path for file in snapshot.files} - {entry.path for entry in files}):
         raise CheckpointLostError(
-            f"{which}{len(missing)} files that are live without it are gone, first {missing[0]}.{bring}"
+            f"{which}{len(missing)} files that are live by the other markers do not exist, first {missing[0]}.{bring}"
         )
     known_tids = {commit.tid for commit in snapshot.decided} | {*snapshot.log.started}
     for number in sorted(snapshot.log.turns):

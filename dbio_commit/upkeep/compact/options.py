@@ -17,7 +17,7 @@ HELP: Mapping[str, str] = {
     "target_size": "The approximate size of a new file: 128MB, 64MiB, 1GB.",
     "where": 'Compact only files that may have rows for which the condition is true: "day > 5".',
     "sort_by": "Sort the rows of each new file by these columns.",
-    "z_order": "Sort them along the Z-curve of these columns, instead.",
+    "z_order": "Instead of --sort-by: sort the rows of each new file along the Z-curve of these columns.",
     "min_files": "Leave files as they are if fewer than this would become one.",
 }
 """By the names of options, for a command line."""

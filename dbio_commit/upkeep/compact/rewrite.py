@@ -175,7 +175,7 @@ class _Rewriting:
             for start in range(0, len(order), ROW_GROUP_ROWS):
                 yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
         except pa.ArrowException as error:  # for example, more bytes of text than an Arrow array may have
-            raise InvalidInputError(f"its rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
+            raise InvalidInputError(f"the rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         for files in _windows(self._bin.files):

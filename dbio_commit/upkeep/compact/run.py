@@ -209,10 +209,10 @@ def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
 def _columns(snapshot: Snapshot, store: Store) -> Mapping[str, Any]:
     """The table's columns without partition columns, as Spark's JSON.
 
-    Raises InvalidInputError if the recorded columns are none, or cannot be found.
+    Raises InvalidInputError if no columns can be found, or if the recorded ones are not a valid schema.
     """
     found = table_columns(store, snapshot)
-    kinds.arrow_schema(found, where=store.url)  # refuses what is none
+    kinds.arrow_schema(found, where=store.url)  # refuses an invalid schema
     return without(found, snapshot.partition_columns)
 
 

@@ -1,7 +1,8 @@
 """Publishes a dbio table for other engines: as a Delta log, as Spark's list of files, as Hive's manifests.
 
-A publication shows exactly one snapshot. Its number is known before the snapshot is read, and it is created with
-put-if-absent. Therefore no publication is older than the one before it, and none shows what is not committed.
+A publication shows exactly one snapshot. A publisher chooses the number of the publication before it reads the
+snapshot, and creates the publication with put-if-absent. Therefore no publication is older than the one before it, and
+none shows what is not committed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,7 +82,8 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
         if len(done) == len(set(to)):
             return [done[it] for it in to]
     raise gone or CommitConflictError(
-        f"others published {store.url} {_ATTEMPTS} times meanwhile; let one process publish, then try again"
+        f"other processes published {store.url} {_ATTEMPTS} times meanwhile; let only one process publish, then try "
+        "again"
     )
 
 

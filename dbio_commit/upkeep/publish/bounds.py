@@ -1,5 +1,6 @@
-"""Limits on what is read and written of a publication, so that what others write there takes bounded memory and time.
-Pure.
+"""Limits on the size of publications that dbio reads and writes. Pure.
+
+They bound the memory and time that the objects of other writers can take.
 
 dbio's own publications keep to the same limits. For comparison: the version of a table of six million files, about as
 many as one checkpoint of its markers can name, has 1.4 GB without statistics, and its paths take 1.4 GB of memory.
@@ -83,7 +84,7 @@ class Paths:
 
 
 def decode_lines(decoder: json.Decoder[_T], lines: Iterable[bytes], what_is_wrong: str, next_step: str) -> Iterator[_T]:
-    """Decodes each line that is not empty. Raises CorruptMarkerError, with these words."""
+    """Decodes each line that is not empty. Raises CorruptMarkerError with the texts `what_is_wrong` and `next_step`."""
     try:
         for line in lines:
             if not line.isspace():
@@ -108,8 +109,8 @@ def refuse_large(entries: Iterable[Entry], *, most: int, where: str) -> None:
     """Raises CorruptMarkerError if objects together have more bytes than are read. `where` names them."""
     if (size := sum(entry.size for entry in entries)) > most:
         raise CorruptMarkerError(
-            f"{where} has {size} bytes, and {most} are read at most; find out who wrote that, and publish again once "
-            "it is gone"
+            f"{where} has {size} bytes, and {most} are read at most; find out who wrote so much, and publish again "
+            "once these objects are gone"
         )
 
 
@@ -120,7 +121,7 @@ def refuse_unreadable(body: bytes, *, beside: int = 0, where: str) -> None:
     """
     if len(body) > MOST_BYTES or len(body) + beside > MOST_BYTES_TOGETHER:
         raise InvalidInputError(
-            f"{where} would have {len(body)} bytes beside {beside}, and nothing was published: {MOST_BYTES} are read "
-            f"at most, {MOST_BYTES_TOGETHER} together; compact the table into fewer files, or publish it in another "
-            "format"
+            f"nothing was published: {where} would have {len(body)} bytes, and would be read together with {beside} "
+            f"bytes of others; dbio reads at most {MOST_BYTES} bytes of one object, and {MOST_BYTES_TOGETHER} of all "
+            "together: compact the table into fewer files, or publish it in another format"
         )

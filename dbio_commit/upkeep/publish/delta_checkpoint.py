@@ -126,7 +126,7 @@ def _decode(body: bytes, where: str) -> DeltaState:
 
 def _only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(rows) != 1:
-        raise ValueError(f"it has {len(rows)} records of which there must be one")
+        raise ValueError(f"it has {len(rows)} records of a kind of which it must have exactly one")
     return rows[0]
 
 
@@ -134,7 +134,7 @@ def _rows(column: Any) -> list[dict[str, Any]]:
     """The values that are not null. Raises ValueError for a second record. Each text of its lists is once in memory."""
     rows = [chunk for chunk in column.drop_null().chunks if len(chunk)]
     if sum(map(len, rows)) > 1:
-        raise ValueError("it has several records of which there must be one")
+        raise ValueError("it has several records of a kind of which it must have exactly one")
     return [{name: _value(row.field(name)) for name in row.type.names} for row in rows]
 
 

@@ -1,5 +1,6 @@
-"""The part of a Delta log that dbio writes: names and bodies of versions, their sum, and which ones are not needed.
-Pure.
+"""The part of a Delta log that dbio writes. Pure.
+
+It has the names and bodies of versions, the state that versions add up to, and which versions are not needed any more.
 
 It follows Delta's public protocol specification. Columns and values are in `delta_schema`, the Parquet of checkpoints
 in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
@@ -313,7 +314,7 @@ def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """A checkpoint of another tool may spell out absent values."""
+    """Whether the protocols are equal. An absent value equals an empty list, which another tool may write instead."""
     keys = ["minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"]
     return all(_as_set(one.get(key)) == _as_set(other.get(key)) for key in keys)
 
@@ -358,8 +359,8 @@ def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: s
     lines = [f"{_ENCODER.encode(action)}\n" for action in actions]
     if (longest := max(map(len, lines))) > MOST_LINE_BYTES:
         raise InvalidInputError(
-            f"one action of a version would have {longest} bytes, and {MOST_LINE_BYTES} are read at most; overwrite "
-            "the table with fewer columns, or publish it in another format"
+            f"a line of the Delta log would have {longest} bytes, and dbio reads at most {MOST_LINE_BYTES} bytes of a "
+            "line; overwrite the table with fewer columns, or publish it in another format"
         )
     return "".join(lines).encode()
 

@@ -1,6 +1,6 @@
 """A table's columns, partition values and statistics in the form of Delta's protocol. Pure.
 
-Versions of a Delta log, and their sum, are in `delta_log`.
+Versions of a Delta log, and the state that they add up to, are in `delta_log`.
 """
 
 import json

@@ -69,8 +69,8 @@ def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, 
     found = {int(match[1]): entry for entry, match in matches if match}
     if found and (last := max(found)) + step >= LAST_NUMBER:
         raise CorruptMarkerError(
-            f"{root}/{found[last].path} has a number that no publisher reaches, and none could follow it; find out who "
-            "wrote it, since other engines may take it for the newest, and publish again once it is gone"
+            f"{root}/{found[last].path} has a number that no publisher reaches, so no publication could follow; find "
+            "out who wrote this object, which other engines may take for the newest, and publish again once it is gone"
         )
     return found
 

@@ -124,7 +124,8 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         else:
             listing, live = look(store), read_live(store, clock)
     raise CommitConflictError(
-        f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process do it, then try again"
+        f"other processes published {store.url} as manifests {_ATTEMPTS} times meanwhile; let only one process "
+        "publish, then try again"
     )
 
 

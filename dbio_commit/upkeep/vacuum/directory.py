@@ -26,7 +26,7 @@ class DirectoryVacuum:
         self._hands, self._store, self._clock = hands, hands.store, hands.clock
 
     def run(self) -> bool:
-        """False, with nothing done, if the directory has become a table meanwhile."""
+        """Runs the vacuum. Returns False, and does nothing, if the directory has become a table meanwhile."""
         found = until_quiet(self._store, self._read_directories)
         if found is None:
             return False

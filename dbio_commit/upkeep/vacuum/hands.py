@@ -141,9 +141,9 @@ class Hands:
 
 def _too_many(postponed: Sequence[str]) -> str:
     return (
-        f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
-        f"{postponed[0]}; the next run continues. Find the jobs that left so many start markers: `dbio check` shows "
-        "their times"
+        f"{len(postponed):,} transactions are pending for longer than the retention, first {postponed[0]}, and one run "
+        "aborts only so many: the next run continues. Find the jobs that left so many start markers: `dbio check` "
+        "shows their times"
     )
 
 

@@ -32,18 +32,18 @@ class VacuumOptions:
     checkpoint_after: int = 20
     """After so many commits the next checkpoint is due; 0 writes one if there is any commit."""
     history_days: float = HISTORY_DAYS
-    """For so many days the history remembers commits of which no file is left."""
+    """For how many days the history remembers commits of which no file is left."""
 
     def check(self) -> None:
         """Raises RetentionError for options that could delete files that are still needed."""
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
-                f"a retention of {self.retention_hours:g} h is not possible; give 48, and from 1 to {MOST_HOURS:,}"
+                f"a retention of {self.retention_hours:g} h is not possible; give from 1 to {MOST_HOURS:,}, such as 48"
             )
         if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
             raise RetentionError(
                 f"a retention of {self.retention_hours:g} h deletes what readers and writers of this hour still need; "
-                "give at least 1 h, or force it when nobody is at work"
+                "give at least 1 h, or pass force=True (--force) while no reader and no writer is at work"
             )
         if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
             raise RetentionError(

@@ -198,7 +198,7 @@ class TableVacuum:
             self._hands.failed[name] = str(error)
 
     def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
-        """Purges markers by a checkpoint that is old enough, and not the only one that holds what they record."""
+        """Purges the markers that a checkpoint covers, if it is old enough and another checkpoint covers them, too."""
         try:
             checkpoint, steps = self._plan_purge(snapshot, left)
         except ObjectNotFoundError:
@@ -214,10 +214,12 @@ class TableVacuum:
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}
 
     def _is_still_there(self, snapshot: Snapshot) -> bool:
-        """Whether it is still the same table: turns and checkpoints of another one at this root have the same names."""
+        """Whether the root still has the same table: turns and checkpoints of another table have the same names."""
         found = parse_log(self._store.stat_log(names.DESCRIPTOR).values()).descriptor
         if found != snapshot.log.descriptor:
-            self._hands.failed[names.DESCRIPTOR] = "the table was dropped, or another created, while it was vacuumed"
+            self._hands.failed[names.DESCRIPTOR] = (
+                "the table was dropped, or another table created, while it was vacuumed"
+            )
         return found == snapshot.log.descriptor
 
     def _plan_purge(
@@ -231,7 +233,7 @@ class TableVacuum:
                 try:
                     older = read_numbered_checkpoint(self._store, snapshot.log, number)
                 except CheckpointLostError as error:  # the newest holds more
-                    self._hands.warnings.append(f"an older checkpoint is not needed, and cannot be read: {error}")
+                    self._hands.warnings.append(f"an older checkpoint, which is not needed, cannot be read: {error}")
                     continue
                 if not is_of_table(older.table_id, snapshot.table_id):
                     continue
