@@ -613,8 +613,9 @@ def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequen
 def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Adds the table at the path to Spark's catalog, under a name such as "sales.events", for SQL.
 
-    The table is then published for Spark after each commit, so that SELECT sees committed rows: at once those that this
-    session commits by SQL or `df.write` after `enable(parquet=True)`, and after REFRESH TABLE those of other writers.
+    From then on, each commit to the table is published for Spark, so that SELECT reads committed rows. After
+    `enable(parquet=True)`, SELECT sees what this session commits by SQL or `df.write` at once. It sees the commits of
+    other writers after REFRESH TABLE.
 
     Raises TableNotFoundError; InvalidInputError for a directory without a descriptor, and for a table without columns;
     MissingPackageError; and Spark's errors, such as for a name that is taken.

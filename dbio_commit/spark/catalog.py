@@ -1,4 +1,4 @@
-"""A table of Spark's catalog over a dbio table, so that SQL can name it."""
+"""Adds a dbio table to Spark's catalog, so that SQL can name the table: `dbio.register`."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -23,7 +23,7 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
     schema = table_schema(table.store, snapshot)
     if schema is None:
         raise InvalidInputError(
-            f"{table.url} holds no files and no recorded columns, and the catalog needs them: write to it first"
+            f"{table.url} holds no files and no recorded columns, and the catalog needs columns: first write to it"
         )
     forms = published_forms(snapshot.settings)
     if Format.SPARK not in forms:

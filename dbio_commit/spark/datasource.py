@@ -151,7 +151,8 @@ class DbioDataSource(DataSource):
                 schema = table_schema(self._table.store, self._snapshot)
         if schema is None:
             raise InvalidInputError(
-                f"{self._table.url} holds no files and no recorded columns: write to it first, or read a later one"
+                f"{self._table.url} holds no files and no recorded columns: write to the table first, "
+                "or read a later state"
             )
         return feeds.with_change_columns(schema, where=self._table.url) if self._reads_changes else schema
 
@@ -270,8 +271,8 @@ class DbioDataSource(DataSource):
     def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
         if "replacewhere" in self.options:
             raise InvalidInputError(
-                "the option replaceWhere is not for a data source in Python, which cannot look for the rows that go; "
-                "use dbio.write(df, path, mode='overwrite', replace_where=…)"
+                "a data source in Python cannot honour the option replaceWhere, since it cannot look for the rows to "
+                "remove; use dbio.write(df, path, mode='overwrite', replace_where=…)"
             )
         if unknown := sorted(set(map(str.lower, self.options)) - known - old):
             raise InvalidInputError(

@@ -208,8 +208,8 @@ def test_what_cannot_be_asked_is_refused_by_name(spark: SparkSession, path: str)
         dbio.changes(spark, path, "2026-01-01")
     for options, named in (
         ({}, "needs a start"),
-        ({"startingTid": tid, "startingTime": BEGINNING}, "set one of them"),
-        ({"startingTid": tid, "endingTid": tid, "endingTime": BEGINNING}, "set one of them"),
+        ({"startingTid": tid, "startingTime": BEGINNING}, "set only one of them"),
+        ({"startingTid": tid, "endingTid": tid, "endingTime": BEGINNING}, "set only one of them"),
         ({"startingTid": tid, "asOf": tid}, "no option asof here"),
         ({"startingTid": tid, "net": "true"}, "no option net here"),
     ):

@@ -215,7 +215,7 @@ def test_a_filter_on_what_a_partition_is_generated_from_leaves_out_partitions(sp
         ({"generated.n": "n + 1"}, r"generated\.n.*'n', at character 1, is no column that it may go by"),
         ({"generated.kind": "array(1)"}, "which cannot take"),
         ({"default.kind": "n"}, r"default\.kind"),
-        ({"default.n": "3000000000"}, "column 'n' is int, and cannot hold it"),
+        ({"default.n": "3000000000"}, "column 'n' is int, and cannot hold this value"),
         ({"not_null.nope": "true"}, r"not_null\.nope, and would have no such column"),
         ({"not_null.n": "yes"}, "not_null.n is true, or empty"),
         ({"check.": "true"}, "there is no setting 'check.'"),

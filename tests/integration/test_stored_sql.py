@@ -124,7 +124,7 @@ def test_a_function_of_a_user_does_not_take_the_place_of_one_of_sparks(session: 
     dbio.write(more, path)
     other.udf.register("upper", lambda text: "never")
     if other.sql("SELECT upper('a') AS a").collect()[0].a == "never":  # until 4.2, where it is the session's
-        with pytest.raises(InvalidInputError, match="Spark takes it for PythonUDF"):
+        with pytest.raises(InvalidInputError, match="Spark reads a name in it as PythonUDF"):
             dbio.write(more, path)
     assert ids(dbio.read(session, path)) == [1, 2]
 

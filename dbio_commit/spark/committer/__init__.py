@@ -1,7 +1,7 @@
 """Makes `df.write.parquet`, `INSERT` and `CREATE TABLE … AS SELECT` transactions: `dbio.enable(spark, parquet=True)`.
 
-Spark runs such a write under a `FileCommitProtocol`. `CommitProtocol.java` is the one of dbio: it names files in their
-final place, and leaves all decisions to this process. `handler` answers its requests, `command` finds out what the
+Spark runs such a write under a `FileCommitProtocol`. `CommitProtocol.java` is that of dbio: it gives files their final
+paths, and leaves all decisions to this process. `handler` answers its requests, `command` finds out what the
 running query writes, and `writes` begins and commits, with the same `plan_write` and `Transaction` as `dbio.write`.
 """
 

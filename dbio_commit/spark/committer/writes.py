@@ -52,7 +52,7 @@ def is_transaction(path: str, table: str, roots: Iterable[Location], *, deletes:
                 "spark.sql.hive.convertMetastoreParquet to true"
             )
         raise InvalidInputError(
-            f"{path} is a partition of the table {table}; write to that, with partitionBy or INSERT … PARTITION"
+            f"{path} is a partition of the table {table}; write to the table, with partitionBy or INSERT … PARTITION"
         )
     if table or place is None:
         return bool(table)

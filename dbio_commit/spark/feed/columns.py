@@ -28,31 +28,31 @@ TYPE_FIELD = _FIELDS[0]
 COLUMNS = tuple(field.name for field in _FIELDS)
 
 DDL_OF_COMMIT = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS[1:])
-"""For Spark: what the feed says of a commit."""
+"""For Spark: the feed's columns about a commit."""
 
 
 def with_change_columns(schema: StructType, *, where: str) -> StructType:
-    """The table's columns, and those of a feed. Raises SchemaMismatchError where the table has one of that name."""
+    """The table's columns, and those of a feed. Raises SchemaMismatchError if the table has a column of such a name."""
     taken = {name.lower() for name in schema.fieldNames()}
     if both := [name for name in COLUMNS if name in taken]:
         raise SchemaMismatchError(
-            f"{where} has a column {both[0]!r}, which a change feed adds; rename the table's, or read without "
-            "readChangeFeed"
+            f"{where} has a column {both[0]!r}, and a change feed adds a column of this name; rename the column of "
+            "the table, or read without readChangeFeed"
         )
     return StructType([*schema.fields, *_FIELDS])
 
 
 def as_partition(change: Change) -> DataFile:
-    """The file as if what the feed says of it were partitions: so a reader in Python fills the columns in."""
+    """The file with the values of the feed's columns as partition values, which a reader in Python fills in."""
     committed = change.committed.astimezone(UTC).replace(tzinfo=None)
     told = {TID: change.tid, TIMESTAMP: committed.isoformat()}
-    if change.kind != "recorded":  # else its rows say it
+    if change.kind != "recorded":  # else the rows of the file have the type
         told[TYPE] = change.kind
     return change.file._replace(partition={**change.file.partition, **told})
 
 
 def from_partition(file: DataFile) -> Change:
-    """The change that `as_partition` made the file of."""
+    """The reverse of `as_partition`: the change from which that function made the file."""
     told = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
     partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
     committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
@@ -74,9 +74,9 @@ def columns_until(history: History, end: datetime | str | None) -> Mapping[str, 
 
 
 def refuse_other_types(history: History, changes: Iterable[Change], columns: Mapping[str, Any] | None) -> None:
-    """Raises InvalidInputError where a file was written with a type that is not read as what these columns have.
+    """Raises InvalidInputError if a file has a column of a type that cannot be read as the type in `columns`.
 
-    Only an overwrite makes a type another one. Spark's own reader would cut off numbers without a word.
+    Only an overwrite can change a type in such a way. Spark's own reader would cut off numbers, and raise no error.
     """
     if columns is None:
         return
@@ -85,16 +85,16 @@ def refuse_other_types(history: History, changes: Iterable[Change], columns: Map
         found = recorded.get(tid) if tid else None
         if found is not None and found != columns and (wrong := misfit(found, columns, is_read)):
             raise InvalidInputError(
-                f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed it between that "
-                "and the end of what is read; end before that overwrite, or begin after it (`dbio log` lists the "
-                "commits)"
+                f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed the type between "
+                "this transaction and the end of the feed; end the feed before that overwrite, or begin the feed after "
+                "it (`dbio log` lists the commits)"
             )
 
 
 def start_of(tid: str | None, time: str | datetime | None, *, default: Start | None = None) -> Start:
     """Where a stream or a feed begins. Raises InvalidInputError."""
     if tid is not None and time is not None:
-        raise InvalidInputError("startingTid and startingTime are given; set one of them")
+        raise InvalidInputError("startingTid and startingTime are both given; set only one of them")
     if tid is not None:
         return Start(begin="tid", tid=tid)
     if time is not None:
@@ -107,5 +107,5 @@ def start_of(tid: str | None, time: str | datetime | None, *, default: Start | N
 def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | None:
     """Where a feed ends; None is now. Raises InvalidInputError."""
     if tid is not None and time is not None:
-        raise InvalidInputError("endingTid and endingTime are given; set one of them")
+        raise InvalidInputError("endingTid and endingTime are both given; set only one of them")
     return tid if tid is not None else None if time is None else parse_time(time, what="endingTime")

@@ -1,4 +1,4 @@
-"""A table's columns as Spark's type, recorded or not."""
+"""The columns of a table as a Spark schema: the recorded ones, or else those that its files have."""
 
 from pyspark.sql import types as t
 

@@ -196,7 +196,7 @@ cannot be read are an error, and old dates are read as by readers in Python."""
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
     if schema is None:
         raise InvalidInputError(
-            f"{snapshot.url} holds no files and no recorded columns: write to it first, or read a later one"
+            f"{snapshot.url} holds no files and no recorded columns: write to the table first, or read a later state"
         )
     return schema
 
@@ -230,8 +230,8 @@ def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
     known = with_sizes(table.store, live)
     if gone := known.of_unknown_size():
         raise ObjectNotFoundError(
-            f"{table.store.url_of(gone[0])} does not exist, nor do {len(gone) - 1} other files whose sizes are not "
-            "recorded; run `dbio check`, or, if vacuum deleted them before a read of changes, read later changes"
+            f"{len(gone)} files whose sizes are not recorded do not exist, first {table.store.url_of(gone[0])}; "
+            "run `dbio check`, or, if vacuum deleted them before a read of changes, read later changes"
         )
     return files if known is live else known
 

@@ -59,7 +59,9 @@ class Rewrite:
             )
         added = (CHANGE_TYPE,) if plan.records_changes else ()
         if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
-            raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
+            raise InvalidInputError(
+                f"{table.url} has a column {min(clash)}, a name that dbio uses itself in a rewrite; rename the column"
+            )
         snapshot = _snapshot(table, plan) if plan.target.scope else None
         return cls(spark=spark, plan=plan, snapshot=snapshot)
 

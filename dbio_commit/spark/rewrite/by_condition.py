@@ -36,8 +36,8 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
             rows = matching.select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
             if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
                 rewriting.refuse(
-                    f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give "
-                    "a condition that depends on the rows alone"
+                    f"where={where!r:.200} was true for other rows of {rewrite.table.url} when they were read again: "
+                    "give a condition that depends on the rows alone"
                 )
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))

@@ -1,4 +1,4 @@
-"""Finds the files that hold the rows for which a condition holds."""
+"""Finds the files of a table that have rows for which a condition is true."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -87,7 +87,9 @@ class _Merge:
 
     def __init__(self, rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> None:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
-            raise InvalidInputError(f"a source with a column {min(clash)} cannot be merged; rename it")
+            raise InvalidInputError(
+                f"the source has a column {min(clash)}, a name that dbio uses itself in a merge; rename the column"
+            )
         self._rewrite, self._clauses = rewrite, clauses
         no_target = rewrite.no_rows().alias(TARGET)
         no_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)

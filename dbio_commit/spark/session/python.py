@@ -1,4 +1,4 @@
-"""Sees to the Python of Spark's workers: this process's Python by default, else one that has the needed packages.
+"""Chooses the Python of Spark's workers, by default that of this process, and checks that it has the needed packages.
 
 Spark starts its workers as `PYSPARK_PYTHON`, or else as the first `python3` on the path. For a job that was started as
 `.venv/bin/python job.py`, that is another Python.

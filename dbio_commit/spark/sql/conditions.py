@@ -1,4 +1,4 @@
-"""Conditions in Spark's SQL: whether a write may depend on one, and what a merge condition says of each side."""
+"""Conditions in Spark's SQL: whether a write may use a condition, and what a merge condition requires of each side."""
 
 import re
 from collections import Counter
@@ -92,9 +92,9 @@ def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
     for name in classes_of(rows.select(*map(f.expr, expressions))):
         if not SPARKS_OWN.fullmatch(name):
             raise InvalidInputError(
-                f"Spark takes it for {name.rpartition('.')[2]}, which is no built-in function of the columns of one "
-                "row: a setting of a table runs no user code, and reads no variable of the session. Drop the function "
-                "or the variable of that name from the session"
+                f"Spark reads a name in it as {name.rpartition('.')[2]}, which is no built-in function of the "
+                "columns of one row: a setting of a table runs no user code, and reads no variable of the session. "
+                "Drop the function or the variable of that name from the session"
             )
 
 
@@ -128,7 +128,7 @@ def classes_of(rows: DataFrame) -> Iterator[str]:
             node = nodes.apply(i)
             yield str(node.getClass().getName())
             waiting.append(node.children())
-    raise InvalidInputError(f"it has more than {_MOST_NODES:,} parts for Spark: make it simpler")
+    raise InvalidInputError(f"Spark makes more than {_MOST_NODES:,} parts of the expression: make it simpler")
 
 
 def is_deterministic(rows: DataFrame, condition: Column) -> bool:

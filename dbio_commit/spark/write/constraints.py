@@ -135,7 +135,9 @@ class _BoundConstraints:
 
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
         if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
-            raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
+            raise InvalidInputError(
+                f"{where} has a column {clash}, a name that dbio uses itself to check rows; rename the column"
+            )
         constraints.refuse_unsafe(where=where)
         constraints.refuse_lost(schema.fieldNames(), where=where)
         self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
@@ -203,7 +205,7 @@ class _BoundConstraints:
                 value, misfit = assign(rows, [(sql, field)])[field.name].fitted()
                 if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
                     raise InvalidInputError(
-                        f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold it"
+                        f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold this value"
                     )
                 yield field.name, (value, misfit)
 

@@ -232,5 +232,5 @@ def _refuse_timestamps(schema: StructType, columns: Sequence[str], url: str) -> 
         if column.name.lower() in lower and isinstance(column.dataType, TimestampType):
             raise InvalidInputError(
                 f"{url} is partitioned by the timestamp {column.name!r} and has no {names.DESCRIPTOR}: the time zone "
-                "of its directory names is not known; write to a table of its own, or partition by a date"
+                "of its directory names is not known; write to a dbio table, or partition by a date"
             )

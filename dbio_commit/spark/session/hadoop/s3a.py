@@ -185,7 +185,7 @@ def _encryption(builder: OptionsBuilder, name: str, value: str) -> None:
     algorithm = _ALGORITHMS.get(value.upper())
     if not algorithm:
         known = ", ".join(_ALGORITHMS)
-        builder.refuse(name, f"dbio cannot encrypt as it asks; take one of {known}, {_OVERRIDE}", value=value)
+        builder.refuse(name, f"dbio does not know this encryption; take one of {known}, {_OVERRIDE}", value=value)
     builder.put("s3_additional_kwargs", "ServerSideEncryption", value=algorithm)
     key, context = builder.get("encryption.key"), builder.get("encryption.context")
     if key and algorithm != "AES256":
@@ -256,7 +256,7 @@ ROWS = (
     Row("encryption.algorithm", _encryption, ("server-side-encryption-algorithm",)),
     Row("encryption.key", part, ("server-side-encryption.key", "server-side-encryption-key"), secret=True),
     Row("encryption.context", part, secret=True),
-    Row("create.storage.class", _one_of(_STORAGE_CLASSES, "StorageClass", "what lies there cannot be read at once")),
+    Row("create.storage.class", _one_of(_STORAGE_CLASSES, "StorageClass", "such objects cannot be read at once")),
     Row("create.checksum.algorithm", ignored("objects have the checksums that botocore chooses")),
     Row("acl.default", _one_of(_ACLS, "ACL", "it is unknown who could read what is stored")),
     Row("object.content.encoding", refused("dbio does not store an encoding with objects; unset it")),

@@ -44,7 +44,7 @@ def test_options_do_what_they_say_whatever_their_case() -> None:
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is '1g'"),
         ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set only one of them"),
         ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set only one of them"),
-        ({"startingTid": "1", "startingTime": "2026-01-01T00:00:00Z"}, "set one of them"),
+        ({"startingTid": "1", "startingTime": "2026-01-01T00:00:00Z"}, "set only one of them"),
         ({"startingTime": "yesterday"}, "startingTime='yesterday' is neither"),
         ({"startingTime": "2026-01-01"}, r"startingTime=2026-01-01T00:00:00 has no time zone; add one"),
         ({"failOnDataLoss": "perhaps"}, "option failOnDataLoss is 'perhaps'"),
@@ -58,7 +58,7 @@ def test_an_option_that_means_nothing_is_refused(options: dict[str, str], named:
 def test_a_feed_needs_one_start_and_at_most_one_end() -> None:
     with pytest.raises(InvalidInputError, match="needs a start"):
         feeds.start_of(None, None)
-    with pytest.raises(InvalidInputError, match="endingTid and endingTime are given"):
+    with pytest.raises(InvalidInputError, match="endingTid and endingTime are both given"):
         feeds.end_of("1", "2026-01-01T00:00:00Z")
     with pytest.raises(InvalidInputError, match="endingTime='tomorrow'"):
         feeds.end_of(None, "tomorrow")
