@@ -85,9 +85,9 @@ class Table:
 
     @classmethod
     def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
-        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`.
+        """A table on a store that the caller made: for tests, with `dbio_commit.testing`.
 
-        `inspector` looks at files of `Transaction.new_file` when they are committed; by default any bytes will do.
+        `inspector` looks at files of `Transaction.new_file` when they are committed; by default, any bytes are allowed.
         """
         table = cls.__new__(cls)
         table._path, table.location, table.storage_options, table.store, table.clock = None, None, {}, store, clock
@@ -364,8 +364,8 @@ class Table:
     def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
         """Finds what is wrong, pending or garbage: reads every marker, and lists every file.
 
-        With `files`, it also reads the footer of each live file, one request for each. `progress` is called with how
-        many of how many are read. Raises TableNotFoundError, InvalidInputError, StoreError.
+        With `files`, it also reads the footer of each live file, one request for each. `progress` is called as
+        the type `Progress` says. Raises TableNotFoundError, InvalidInputError, StoreError.
         """
         self.refuse_partition()
         return check_table(self.store, self.clock, files=files, progress=progress)
@@ -438,10 +438,10 @@ class Table:
         return publish(self.store, self.clock, parse_formats(to))
 
     def adopt(self, *, progress: Progress = silent) -> Commit:
-        """Makes a plain or DBIO directory a dbio table, with the files that are visible now; moves and deletes nothing.
+        """Turns a plain directory, or one that Databricks wrote (DBIO), into a dbio table of the files visible now.
 
-        Reads the footers of all files, and records their columns. `Commit.notes` names files that a compaction should
-        write again. `progress` is called with how many of how many are read.
+        Moves and deletes nothing. Reads the footers of all files, and records their columns. `Commit.notes` names files
+        that a compaction should write again. `progress` is called as the type `Progress` says.
 
         Raises TransactionStateError while a transaction is pending; TableExistsError; InvalidInputError if the files
         lie in different partition columns, or some are empty, no Parquet, or not readable by all readers;
@@ -501,7 +501,7 @@ class Table:
             with suppress(ObjectNotFoundError):
                 open_store(parent, self.storage_options).stat(names.DESCRIPTOR)
                 raise InvalidInputError(
-                    f"{self.url} is a partition of the table {parent.url}; read and write that, with a filter"
+                    f"{self.url} is a partition of the table {parent.url}; read and write the table, with a filter"
                 )
 
     def _path_for_spark(self) -> str | os.PathLike[str]:

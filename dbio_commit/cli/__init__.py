@@ -1,4 +1,4 @@
-"""The command line `dbio`. `commands` has a function for each command, other modules print the results.
+"""The command line `dbio`. `commands` has a function for each command. Other modules print the results.
 
 `files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and others turn a report into text for people,
 for pipes and for programs, with numbers and times from `upkeep.figures`. `report` writes a page with `upkeep.report`.

@@ -265,7 +265,7 @@ def report(
 def vacuum(
     path: _Path,
     retention_hours: Annotated[
-        float, typer.Option(metavar="N", help="How long removed files are kept, and pending transactions may last.")
+        float, typer.Option(metavar="N", help="How long removed files stay, and how long a transaction may be pending.")
     ] = 48.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Allow a retention below 1 h.")] = False,
@@ -282,7 +282,7 @@ def vacuum(
 ) -> None:
     """Delete files that no reader needs any more, and abort transactions that are pending longer than the retention.
 
-    Exits with 1 if something could not be done; another run continues. In a pipe: path, bytes, age in seconds and
+    Exits with 1 if something could not be done; the next run tries it again. In a pipe: path, bytes, age in seconds and
     reason of each object, separated by tabs.
     """
     with _errors(as_json):
@@ -428,7 +428,7 @@ def publish(
 
 @app.command()
 def adopt(path: _Path, as_json: _Json = False) -> None:
-    """Turn a directory of plain Parquet files, or one written by Databricks, into a table of the files visible now.
+    """Turn a directory of plain Parquet files, or one that Databricks wrote, into a table of the files visible now.
 
     Reads the footer of each file, and records the columns. Moves and deletes nothing.
 
