@@ -1,4 +1,4 @@
-"""VACUUM on a schedule: a service, run by `python -m vacuum`. The vacuum itself is in `dbio_commit.upkeep.vacuum`.
+"""A service that vacuums tables on a schedule: `python -m vacuum`. The vacuum itself is in `dbio_commit.upkeep.vacuum`.
 
 The names below are imported at first use, so that commands start fast.
 """

@@ -18,7 +18,10 @@ def cron_trigger(cron: str, timezone: str, jitter_s: int = 0) -> CronTrigger:
         raise ValueError(f"{cron!r} has {len(fields)} fields; give minute, hour, day, month and day of the week")
     minute, hour, day, month, weekday = fields
     if day != "*" and weekday != "*":
-        raise ValueError(f"{cron!r} restricts both the day and the day of the week, which crons read differently")
+        raise ValueError(
+            f"{cron!r} restricts both the day and the day of the week, which crons read differently; "
+            "write * for one of them"
+        )
     return CronTrigger(
         minute=minute,
         hour=hour,

@@ -30,10 +30,12 @@ class Metrics:
         self._skipped = self._counter("skipped_runs", "Vacuums that were skipped: the one before was not done")
         self._files = self._counter("deleted_files", "Files deleted, markers included", "reason")
         self._bytes = self._counter("deleted_bytes", "Bytes deleted", "reason")
-        self._aborted = self._counter("aborted_transactions", "Pending transactions decided against their writers")
+        self._aborted = self._counter("aborted_transactions", "Pending transactions that vacuum aborted")
         self._checkpoints = self._counter("checkpoints", "Checkpoints written")
         self._compacted_files = self._counter("compacted_files", "Small files that compactions put together")
-        self._compacted_bytes = self._counter("compacted_bytes", "Their bytes")
+        self._compacted_bytes = self._counter(
+            "compacted_bytes", "Bytes of the small files that compactions put together"
+        )
         self._compaction_failures = self._counter("compaction_failures", "Compactions that failed as a whole")
         self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
         self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
