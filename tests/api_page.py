@@ -270,7 +270,7 @@ def contents() -> str:
     titles = ["Functions", "Classes", "Errors", "Results", "Options and values", "For tests of programs"]
     lines = [f"- [{title}](#{anchor(title)})" for title in titles]
     lines[0] += ": " + ", ".join(f"[{name}](#{anchor(f'dbio.{name}')})" for name in functions())
-    lines[1] += ": " + ", ".join(f"[{name}](#{anchor(f'dbio.{name}')})" for name in CLASSES)
+    lines[1] += ": " + ", ".join(f"[{name}](#{anchor(f'class dbio.{name}')})" for name in CLASSES)
     lines[3] += ": " + ", ".join(f"[{name}](#{anchor(name)})" for names in RESULTS.values() for name in names)
     lines[4] += ": " + ", ".join(f"[{name}](#{anchor(name)})" for names in OPTIONS.values() for name in names)
     return "\n".join(lines) + "\n\n"
@@ -286,8 +286,7 @@ def entry(member: Member, level: str, prefix: str) -> str:
 
 
 def class_entry(thing: Any, title: str, *, module: str = "") -> str:
-    text = f"### `{title}`\n\n"
-    text += f"`from {module} import {title}`\n\n" if module else ""
+    text = f"### `{title}`\n\n`from {module} import {title}`\n\n" if module else f"### class `{title}`\n\n"
     text += f"{inspect.getdoc(thing)}\n\n"
     if thing.__name__ in OPAQUE:
         return text
