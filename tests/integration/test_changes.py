@@ -291,7 +291,7 @@ def test_changes_have_the_columns_of_their_end_and_numbers_are_never_cut_off(
     column = {"retyped": "id as integer, not string", "narrowed": "n as integer, not short"}.get(
         change, "s.x as integer"
     )
-    with pytest.raises(dbio.InvalidInputError, match=f"wrote column {column}.*end before that overwrite"):
+    with pytest.raises(dbio.InvalidInputError, match=f"wrote column {column}.*end the feed before that overwrite"):
         dbio.changes(spark, path, first.tid)
     with pytest.raises(SPARK_ERRORS, match=f"wrote column {column}"):
         load(spark, path, startingTid=first.tid).collect()
