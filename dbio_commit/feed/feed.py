@@ -87,8 +87,8 @@ class Feed:
         return self._position(self._history.commits)
 
     def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
-        """The position at which the next batch ends; `at` itself if nothing is new. Only what `target` has had counts
-        as new.
+        """The position at which the next batch ends; `at` itself if nothing is new. Only commits that the position
+        `target` has had count as new.
 
         Raises HistoryLostError, ChangedRowsError, and InvalidInputError for a start that the history does not have.
         """
