@@ -116,7 +116,7 @@ class Known:
         return Why(Reason.UNKNOWN, entry.modified, tid)
 
     def is_partition(self, directory: str, tid: str | None = None) -> bool:
-        """Whether the directory is a partition into which the transaction `tid`, or any committed one, may write.
+        """Whether transactions of the table write into this directory, or the transaction `tid` may have.
 
         A file with a tid in another directory is a copy, and no garbage. A pending or aborted transaction may have
         meant to change the partition columns, and its new ones are not known. So for its tid any partition counts.

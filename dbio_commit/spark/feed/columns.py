@@ -86,7 +86,7 @@ def refuse_other_types(history: History, changes: Iterable[Change], columns: Map
         if found is not None and found != columns and (wrong := misfit(found, columns, is_read)):
             raise InvalidInputError(
                 f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed it between that "
-                "and the end of what is read; end before that overwrite, or begin after it (`dbio log` tells the "
+                "and the end of what is read; end before that overwrite, or begin after it (`dbio log` lists the "
                 "commits)"
             )
 

@@ -217,5 +217,5 @@ def test_a_checkpoint_is_not_made_anew_where_a_file_of_the_state_without_it_is_g
     store.delete_many([*first.added, names.started(overwrite.tid), names.committed(overwrite.tid)])
     store.delete_many([*overwrite.added])
     break_off(store, names.checkpoint(1))
-    with pytest.raises(CheckpointLostError, match="do not exist, first"):
+    with pytest.raises(CheckpointLostError, match="are gone, first"):
         table.checkpoint(rebuild=True)

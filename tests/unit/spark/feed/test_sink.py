@@ -233,7 +233,7 @@ def test_a_new_table_without_partitions_is_a_warning_as_spark_passes_over_partit
 ) -> None:
     with caplog.at_level(logging.WARNING):
         query.run(0, [1])
-        assert "passes over writeStream.partitionBy" in caplog.text
+        assert "does not pass on writeStream.partitionBy" in caplog.text
         caplog.clear()
         query.run(1, [2])
         Query(query.path.with_name("days"), query.patch, partitionBy="even").run(0, [3])

@@ -445,8 +445,8 @@ def test_manifests_that_an_earlier_claim_brings_late_are_not_taken_for_the_newes
             objects[manifest] = late
             del objects[first]
 
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "2"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "2"})
     transaction.commit()
     if has_news:
         commit(table, day="3")

@@ -79,7 +79,7 @@ def test_check_says_what_shows_that_another_vacuum_was_here() -> None:
     report = scene.table.check()
     assert not report.ok
     (sign,) = report.another_vacuum
-    assert "lists of markers to delete that are newer than the table" in sign
+    assert "lists of markers to delete that are younger than the table" in sign
 
 
 def test_a_turn_whose_transaction_is_gone_shows_it_where_no_list_is_left() -> None:
