@@ -44,14 +44,14 @@ class Clock:
     def seconds_since(self, moment: Moment) -> float:
         """How long ago the moment was, by the monotonic clock.
 
-        If it was on another machine, or before this machine was started, by the time of day.
+        A moment on another machine, or before this machine was started, is compared by the time of day.
         """
         if self.boot() == moment.boot:
             return self.monotonic() - moment.monotonic_s
         return (self.now() - moment.wall).total_seconds()
 
     def is_within(self, moment: Moment, duration_s: float) -> bool:
-        """Whether the moment was surely less than so long ago: by both clocks, since one may have stopped."""
+        """Whether at most `duration_s` have surely passed since the moment. Asks both clocks: one may have stopped."""
         wall_s = (self.now() - moment.wall).total_seconds()
         return self.boot() == moment.boot and abs(wall_s) <= duration_s and self.seconds_since(moment) <= duration_s
 

@@ -15,7 +15,7 @@
     ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
     ├── RetentionError             a retention that could hurt readers or writers: give a longer one
-    ├── UnsupportedStoreError      the store, or this Spark, cannot do it safely: use another one
+    ├── UnsupportedStoreError      the store, or this Spark, lacks what a safe commit needs: use another one
     ├── UnsupportedTableError      a later version, or another format: upgrade, or use that format's tools
     ├── MissingPackageError        an optional package is not installed: install it; also an ImportError
     └── StoreError                 the store failed or refused: check access, try again
@@ -86,7 +86,7 @@ class CheckpointLostError(CorruptMarkerError):
 
 
 class HistoryLostError(DbioError):
-    """Vacuum has deleted a part of the history that this needs."""
+    """Vacuum has deleted a part of the history that the stream or the caller needs."""
 
 
 class ChangedRowsError(DbioError):

@@ -42,8 +42,8 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
 def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, tid: str) -> None:
     """After transaction `tid` has committed: aborts pending attempts at versions that the application has committed.
 
-    They would be skipped (I8). Without this they would stay until vacuum aborts them, after its retention. So a failure
-    is only logged.
+    Such an attempt would be skipped anyway (I8). If it is not aborted here, vacuum aborts it after the retention. So a
+    failure is only logged.
     """
     started = table.log.started
     for other in table.log.pending:

@@ -45,8 +45,9 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
     came = [file for file in table.files if file.tid in news] if news else []
     if matching := read.may_match(replace(table, files=came)) if came else ():
         raise CommitConflictError(
-            f"{len(matching)} files were committed to {table.url} since transaction {tid} read it, whose rows it might "
-            f"have changed, first {matching[0].path}; nothing was committed: repeat it, or set `retries=`"
+            f"{len(matching)} files, first {matching[0].path}, were committed to {table.url} after transaction {tid} "
+            "had read it, and the transaction might have changed their rows; nothing was committed: repeat it, or set "
+            "`retries=`"
         )
 
 

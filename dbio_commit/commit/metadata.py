@@ -1,7 +1,7 @@
 """What a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
 
 The cost does not depend on the length of the log. Turns are numbered and never change, so a process that remembers one
-looks only for the next. While that is undecided, columns and settings are as of the turn before.
+looks only for the next. While the last turn is undecided, columns and settings are as of the turn before it.
 """
 
 from collections.abc import Callable

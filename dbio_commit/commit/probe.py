@@ -14,10 +14,11 @@ _REFUSES = "refuses: "
 
 
 def create(store: Store, path: str, body: bytes) -> bool:
-    """As `Store.put_if_absent`. The first object that a process creates on a store is the proof.
+    """As `Store.put_if_absent`. The first object that a process creates on a store serves as the proof.
 
-    Then `Store.contenders` calls race for it, with the same body, so that the race leaves nothing else. If a race
-    proves nothing, a second call follows the first. Raises UnsupportedStoreError if more than one creates it.
+    `Store.contenders` calls race to create this object, with the same body, so that the race leaves no other object.
+    If there is only one contender, a second call follows the first. Raises UnsupportedStoreError if more than one call
+    creates the object.
     """
     if store.identity in _PROBED:
         return store.put_if_absent(path, body)

@@ -58,5 +58,6 @@ def refuse_unread(table: Snapshot, removed: Collection[str], after: Metadata, *,
         if it.path not in gone:
             raise InvalidInputError(
                 f"partition column {it.column!r} of {table.url} cannot be {types[it.column]} after this commit: "
-                f"{it.path!r} would stay, and {it.why}; nothing was committed"
+                f"{it.path!r} would stay, and {it.why}; nothing was committed: keep the type of the column, or "
+                "overwrite the partition of that file, too"
             )

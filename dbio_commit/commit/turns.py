@@ -79,8 +79,8 @@ def take_turn(
             failures += 1
             if failures >= PUT_ATTEMPTS:
                 raise StoreError(
-                    f"{store.url_of(names.turn(lost))} exists, but no listing shows it; check what it is, and whether "
-                    "the store lists what was written before"
+                    f"{store.url_of(names.turn(lost))} exists, but no listing shows it; check what this object is, and "
+                    "whether listings of the store show objects that were written before"
                 )
             clock.sleep(_UNSEEN_S)
         try:

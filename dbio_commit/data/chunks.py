@@ -149,9 +149,9 @@ def _check_sizes(leaf: _Leaf, told: Struct) -> None:
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
         if field in told and len(value(told, field, LIST)) not in (0, levels + 1):
-            raise ValueError(f"column {_path(leaf)!r:.200} has other levels than the schema says")
+            raise ValueError(f"column {_path(leaf)!r:.200} has counts for other levels of nesting than the schema has")
     if _BYTE_LENGTHS in told and leaf.type != _BYTE_ARRAY:
-        raise ValueError(f"column {_path(leaf)!r:.200} has lengths of texts, and is none")
+        raise ValueError(f"column {_path(leaf)!r:.200} has lengths of texts, and is no column of texts")
 
 
 # --- the schema ---------------------------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
     try:
         return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"the recorded schema of {where} is none that Arrow knows: {error!r:.300}") from None
+        raise InvalidInputError(
+            f"the recorded schema of {where} cannot be converted to Arrow: {error!r:.300}"
+        ) from None
 
 
 def arrow_type(kind: Any) -> Any:
@@ -110,7 +112,7 @@ def own_name(kind: Any) -> str | None:
 def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     """The columns of a file as Spark's JSON: as Spark recorded them in the file, or else by the types of Parquet.
 
-    Raises InvalidInputError for a record that is no schema, and for types that Spark or Arrow does not have.
+    Raises InvalidInputError if the recorded text is no schema, and for types that Spark or Arrow does not have.
     """
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
     if told is None:
@@ -118,7 +120,7 @@ def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     try:
         recorded: dict[str, Any] = keep_known(json.loads(told))
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"what Spark has recorded of the columns of {where} is none: {error!s:.200}") from None
+        raise InvalidInputError(f"the schema that Spark recorded in {where} cannot be read: {error!s:.200}") from None
     arrow_schema(recorded, where=where)
     return recorded
 

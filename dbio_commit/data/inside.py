@@ -32,8 +32,8 @@ def refuse_inside(
             if file.rows != 0 and not _is_alike(text, bounds, file.rows, kind if isinstance(kind, str) else ""):
                 raise InvalidInputError(
                     f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not prove that "
-                    f"all its rows have {text!r:.200} there, as its directory says: some readers would find one value, "
-                    "others another. Write the file without that column"
+                    f"the column is {text!r:.200} in all rows, as in the name of its directory: some readers would "
+                    "find one value, others another. Write the file without that column"
                 )
 
 

@@ -35,11 +35,11 @@ def footer_bytes(size: int, end: bytes) -> int:
         raise ValueError(
             "its footer is encrypted, and readers have no key"
             if end[-4:] == _ENCRYPTED
-            else f"it has {size} bytes, and not Parquet's at its end"
+            else f"it has {size} bytes, and does not end as Parquet does"
         )
     found = int.from_bytes(end[-8:-4], "little") + 8
     if found > min(size - len(MAGIC), MOST_BYTES):
-        raise ValueError(f"it says that its footer has {found} bytes, of {size}")
+        raise ValueError(f"its last bytes announce a footer of {found} bytes, and it has {size}")
     return found
 
 

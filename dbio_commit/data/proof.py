@@ -39,8 +39,8 @@ def refuse_unproven(
     for constraint, file in find_unproven(files, constraints, schema)[:1]:
         raise InvalidInputError(
             f"the statistics of {file.path} do not prove that its rows keep {constraint.says} of {where}; "
-            "nothing was committed: write them with dbio.write, which looks at each row, or look yourself, and call "
-            "vouch_for_rows() before the commit"
+            "nothing was committed: write the rows with dbio.write, which looks at each row, or check them yourself, "
+            "and call vouch_for_rows() before the commit"
         )
 
 

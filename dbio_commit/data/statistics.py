@@ -17,7 +17,7 @@ from dbio_commit.protocol.types.bounds import Scalar
 
 
 def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int | None]) -> dict[str, Bounds]:
-    """The min and max of each column from the footer, and these counts of nulls."""
+    """The bounds of each column: the min and max in the footer, and the count of nulls that the caller gives."""
     found: dict[str, Bounds] = {}
     leaf = 0
     for field, count in zip(schema, nulls, strict=True):

@@ -87,8 +87,8 @@ class Feed:
         return self._position(self._history.commits)
 
     def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
-        """The position at which the next batch ends; `at` itself if nothing is new. Only what `target` has had counts
-        as new.
+        """The position at which the next batch ends; `at` itself if nothing is new. Only commits that the position
+        `target` has had count as new.
 
         Raises HistoryLostError, ChangedRowsError, and InvalidInputError for a start that the history does not have.
         """
@@ -153,7 +153,7 @@ class Feed:
         return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
 
     def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
-        """The commits from one to another, inclusive, each with what the stream would read of it.
+        """The commits from a first to a last one, inclusive, each with what the stream would read of it.
 
         The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
         """
@@ -229,8 +229,8 @@ class Feed:
         if history.redated_until and self._rests_on_times(at, history.redated_until):
             raise HistoryLostError(
                 f"{history.url} was copied, and its objects got new times until {history.redated_until.isoformat()}: "
-                "it is not known which of the commits before that this stream has read, or is to begin with; begin "
-                "with the state of the table, in a new checkpoint, and copy tables with `dbio copy`, which keeps times"
+                "nobody knows which of the commits before that time this stream has read, or is to begin with; begin "
+                "with the state of the table, in a new checkpoint. Copy tables with `dbio copy`, which keeps times"
             )
         if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
@@ -242,8 +242,8 @@ class Feed:
         last = self._last(at)
         if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):
             self.lose(
-                f"{history.url} has forgotten commits since {last.isoformat()}, where this stream stands: of those "
-                "older than 30 days it keeps what is still live"
+                f"{history.url} has forgotten commits since {last.isoformat()}, the position of this stream: of "
+                "commits that are older than 30 days, the table keeps only files that are still live"
             )
 
     def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
@@ -271,8 +271,8 @@ class Feed:
             if not wanted.ignore_changes:
                 writer = recorded_operation(commit) or "another writer"
                 raise ChangedRowsError(
-                    f"commit {commit.tid} of {self._history.url} ({writer}) has taken "
-                    "rows away, which a stream of appended rows cannot show; set skipChangeCommits=true to skip "
+                    f"commit {commit.tid} of {self._history.url} ({writer}) has removed "
+                    "rows, which a stream of appended rows cannot show; set skipChangeCommits=true to skip "
                     "such commits, ignoreChanges=true to read all that they add, or readChangeFeed=true"
                 )
         if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
@@ -298,8 +298,8 @@ class Feed:
         if at.part and at.part.files != len(found):
             raise HistoryLostError(
                 f"of {at.part.files} files that were live in {self._history.url} when this stream began, "
-                f"{at.part.files - len(found)} were removed, and vacuumed, before it had read them all; begin anew "
-                "with another checkpoint, and vacuum with a longer retention"
+                f"{at.part.files - len(found)} were removed, and vacuumed, before the stream had read them all; "
+                "begin anew with another checkpoint, and vacuum with a longer retention"
             )
         return found
 

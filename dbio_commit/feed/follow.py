@@ -46,7 +46,7 @@ class Follower:
         )
 
     def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[Change]]:
-        """The history, and what its commits changed, from one to another, inclusive.
+        """The history, and what its commits changed, from a first to a last commit, inclusive.
 
         Raises HistoryLostError if a file of these does not exist any more, InvalidInputError, and as `history`.
         """

@@ -69,10 +69,10 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     until: datetime = written(_NEVER)
     """Every commit whose marker is not younger was read."""
     commits: Count = written(0)
-    """How many of these were in the last WATCHED before `until`. If there are more later, one appeared behind the
-    stream."""
+    """How many of these were in the last WATCHED before `until`. If a later history has more of them, one appeared
+    behind the stream."""
     older: Count = written(0)
-    """How many were before that. Checkpoints forget them at some time. More can only appear if a clock was set far
+    """How many were older. Checkpoints forget these at some time. More can only appear if a clock was set far
     back."""
     tids: Sequence[str] = written([])
     """The tids after `until` that were read."""
@@ -90,7 +90,7 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
         return frozenset(self.tids)
 
     def count_watched(self, commits: Iterable[Decided]) -> tuple[int, int]:
-        """How many of these commits are as old as `commits` counts, and how many as old as `older` counts."""
+        """How many of these commits have the age that `commits` counts, and how many the age that `older` counts."""
         since = _before(self.until, WATCHED)
         times = [commit.modified for commit in commits if commit.modified <= self.until]
         older = sum(time <= since for time in times)
@@ -139,6 +139,6 @@ def decode_position(offset: Mapping[str, Any]) -> Position | Start:
         return decode_as(Position, text)
     except (ValueError, TypeError) as error:  # offsets of some sources are numbers
         raise InvalidInputError(
-            f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({error!s:.200}): the "
+            f"this version of dbio-commit cannot read the offset {str(offset)!r:.200} ({error!s:.200}): the "
             "checkpoint is another source's, or a later version's; upgrade, or begin with a new checkpoint"
         ) from None

@@ -89,7 +89,8 @@ def refuse_lost_descriptor(store: Store, log: Log) -> None:
 
 
 def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> Checkpoint:
-    """The newest checkpoint of the table with this id, which is remembered; of any table if no id is given.
+    """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
+    newest checkpoint of any table counts.
 
     Raises ObjectNotFoundError if vacuum has purged it meanwhile, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
@@ -119,16 +120,17 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
     told = sorted((purged for purged in log.purges if purged > number), reverse=True)
     if len(told) > _MOST_STRANGE:
         raise CorruptMarkerError(
-            f"{store.url} has {len(told)} objects such as {log.purges[told[0]].path} without a checkpoint of these "
-            f"numbers, and no writer leaves so many; {INSPECT}"
+            f"{store.url} has {len(told)} purge records such as {log.purges[told[0]].path} and no checkpoint with "
+            f"their numbers, and no writer leaves so many; {INSPECT}"
         )
     for purged in told:
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
             raise CheckpointLostError(
-                f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint: commit markers "
-                f"were purged that only they cover, as {entry.path} records, so that the live files are not known. "
-                "Stop vacuum, and bring the newest of them back, from a version of the bucket or from a backup"
+                f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint. Vacuum has "
+                f"purged commit markers that only these checkpoints cover, as {entry.path} records, so it is not known "
+                "which files are live. Stop vacuum, and bring the newest of these checkpoints back, from a version of "
+                "the bucket or from a backup"
             )
 
 
@@ -140,8 +142,9 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
         return recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
     except CorruptMarkerError as error:
         raise CheckpointLostError(
-            f"{error.args[0]}. It records that commit markers were purged, and the checkpoint of its number is gone: "
-            "do not remove it, but bring the checkpoint back, from a version of the bucket or from a backup"
+            f"{error.args[0]}. This purge record shows that commit markers were purged, and the checkpoint with its "
+            "number is gone: do not remove it, but bring the checkpoint back, from a version of the bucket or from a "
+            "backup"
         ) from None
 
 
@@ -150,7 +153,7 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER - 1:
-        raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
+        raise CorruptMarkerError(f"{where} has a number that no writer reaches; {INSPECT}")
 
     def read() -> Checkpoint:
         body = read_marker(store, entry)
@@ -197,16 +200,16 @@ def read_marker(store: Store, entry: Entry) -> bytes:
     """The body of a marker that was listed. Objects too large for a marker are not read into memory."""
     if entry.size > MAX_BYTES:
         raise CorruptMarkerError(
-            f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}"
+            f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes more than {MAX_BYTES}; {INSPECT}"
         )
     return store.get(entry.path)
 
 
 def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
-    """The bytes that this process would have to read of the newest checkpoint and of commit markers that it does not
-    cover.
+    """The objects that this process has not read yet: of the newest checkpoint, and of the commit markers that this
+    checkpoint does not cover.
 
-    If it has not read that checkpoint, all markers may be among them.
+    If the process has not read the checkpoint, all markers may be among them.
     """
     newest = log.checkpoints.get(log.last_checkpoint)
     is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
@@ -233,7 +236,7 @@ class Markers(NamedTuple):
         return self
 
     def only_valid(self, *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
-        """Raises CorruptMarkerError, unless it shall ignore corrupt markers, and as `refuse_gone`."""
+        """The valid markers. Raises CorruptMarkerError unless `ignore_corrupt`, and as `refuse_gone`."""
         for error in self.refuse_gone().corrupt.values():
             if not ignore_corrupt:
                 raise error
@@ -326,7 +329,7 @@ def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(
-            f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
+            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; inspect it"
         )
     return log.last_turn
 
@@ -334,8 +337,8 @@ def read_last_turn(store: Store, log: Log) -> int:
 def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
     """The holder of the last turn, or of the given one.
 
-    None if vacuum has purged it since the listing, or if a writer of an earlier table at this place took it: then it
-    has no holder.
+    None if vacuum has purged the turn since the listing. Also None if a writer of an earlier table at this place took
+    the turn: then nobody holds it in this table.
     """
     entry = log.turns[log.last_turn if number is None else number]
 

@@ -118,8 +118,8 @@ def read_settled(
             return Settled(log, descriptor, checkpoint, markers)
         gone |= markers.gone.keys()
     raise StoreError(
-        f"{store.url} had checkpoints and markers come and go {_ATTEMPTS} times while it was read, and vacuum leaves "
-        "half an hour between; see what else deletes there"
+        f"checkpoints or markers of {store.url} were deleted during each of {_ATTEMPTS} attempts to read it, and "
+        "vacuum deletes none before a checkpoint that covers it is half an hour old; find out what else deletes there"
     )
 
 

@@ -205,7 +205,7 @@ class Snapshot:
 
         if self.source.store is None:
             raise InvalidInputError(
-                f"this snapshot of {self.url} comes from another process, or was pickled long ago, and without its "
+                f"this snapshot of {self.url} comes from another process, or was pickled long ago, and a pickle has no "
                 "credentials; take one here"
             )
         return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)

@@ -47,7 +47,7 @@ MAX_UNPACKED_BYTES = 1024**3
 """No writer packs more bytes into one checkpoint than this, or than `max_unpacked` allows."""
 
 BRING_BACK = (
-    "do not remove it: no other object records which of its files are live. Stop vacuum, and bring the object "
+    "do not remove it: no other object records which of the files in it are live. Stop vacuum, and bring the object "
     "back as it was, from a version of the bucket or from a backup; `dbio check` says whether it can be made anew"
 )
 """What to do about a checkpoint that cannot be read."""
@@ -103,11 +103,12 @@ def condense(
     keep_since: datetime,
     known_since: datetime | None,
 ) -> tuple[list[Decided], datetime | None]:
-    """The commits without removed files that vacuum has deleted, and the time since when states are complete.
+    """The commits, without the paths of files that are `gone`: vacuum has deleted them. Also the new `known_since`.
 
-    A transaction that was decided before `keep_since` is forgotten once it has no files left. There are two exceptions.
-    If its tid is `noted` in the log, its marker would count again, and bring back files that others have removed. If it
-    was decided at `known_since` itself, it shows that states within that moment are incomplete.
+    States of the table are complete since `known_since`. A transaction that was decided before `keep_since` is
+    forgotten once it has no files left. There are two exceptions. If its tid is `noted` in the log, its marker would
+    count again, and bring back files that others have removed. If it was decided at `known_since` itself, it shows that
+    states within that moment are incomplete.
     """
     lossy = [commit.modified for commit in commits if any(path in gone for path in commit.marker.removed)]
     known_since = max([*lossy, *([known_since] if known_since else [])], default=None)
@@ -289,7 +290,7 @@ def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[
     lines = _unpack(body, where=where)
     header = decode_body(_Header, next(lines, b""), where=where)
     if header.number != number:
-        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {BRING_BACK}")
+        raise CorruptMarkerError(f"{where} records another number, {header.number}; {BRING_BACK}")
     for schema in header.schemas:
         check_schema(schema, where=where)
     return header, _decode_commits(lines, header, where=where)
@@ -304,13 +305,15 @@ def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> I
         tids.add(commit.tid)
         yield commit
     if len(tids) != header.commits:
-        raise CorruptMarkerError(f"{where} has {len(tids)} commits, and announces {header.commits}; {BRING_BACK}")
+        raise CorruptMarkerError(
+            f"{where} has {len(tids)} commits, and its header counts {header.commits}; {BRING_BACK}"
+        )
 
 
 def _decode_line(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
     it = decode_body(_Line, line, where=where)
     if not names.is_tid(it.tid):
-        raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {BRING_BACK}")
+        raise CorruptMarkerError(f"{where} names {it.tid[:100]!r}, which is not a tid; {BRING_BACK}")
     check_marker(it.marker, where=where, scope=Scope.TABLE)
     schema = _schema(schemas, it.table_schema, where=where)
     if it.marker.dbio_commit is not None:
@@ -336,10 +339,10 @@ def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
         size += len(piece)
         *whole, rest = (rest + piece).split(b"\n")
         if size > limit or len(rest) > MAX_BYTES:
-            raise CorruptMarkerError(f"{where} unpacks to more than any writer packs; {BRING_BACK}")
+            raise CorruptMarkerError(f"{where} unpacks to more bytes than any writer packs; {BRING_BACK}")
         yield from whole
     if rest or unpacker.unused_data:
-        raise CorruptMarkerError(f"{where} goes on after its end; {BRING_BACK}")
+        raise CorruptMarkerError(f"{where} has more bytes after its end; {BRING_BACK}")
 
 
 def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
@@ -356,9 +359,9 @@ def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]
             if not packed and len(piece) < _PIECE_BYTES:
                 break  # and the decompressor has no output left
         if unpacker.eof and start + _PIECE_BYTES < len(body):
-            raise CorruptMarkerError(f"{where} goes on after its end; {BRING_BACK}")
+            raise CorruptMarkerError(f"{where} has more bytes after its end; {BRING_BACK}")
     if not unpacker.eof:
-        raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {BRING_BACK}")
+        raise CorruptMarkerError(f"{where} ({len(body)} bytes) is cut off; {BRING_BACK}")
 
 
 _GZIP = zlib.MAX_WBITS | 16

@@ -156,10 +156,11 @@ AsOf = datetime | str | None
 
 
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
-    """The time of the last of these markers that got a new time from a copy; None if no copy has changed times.
+    """The newest time that a copy has given to one of these markers; None if no copy has changed times.
 
     Each writer records the time of the descriptor that it saw. `dated` is the descriptor's time now, or None if it is
-    not known. If some markers got new times, those whose writers recorded no time did, too.
+    not known. A marker whose writer recorded another time got a new time itself. If there is such a marker, so did the
+    markers whose writers recorded no time.
     """
     commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
     others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
@@ -169,7 +170,7 @@ def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime |
 
 
 def latest(*times: datetime | None) -> datetime | None:
-    """The times of the commits that are known."""
+    """The latest of the times that are known; None if none is."""
     return max((time for time in times if time), default=None)
 
 
@@ -200,8 +201,8 @@ def committed_by(
     if redated_until and (time < redated_until or bisect_right(times, redated_until) > count):
         raise InvalidInputError(
             f"the table as of {as_of} is not known: it was copied, and its objects got new times until "
-            f"{redated_until.isoformat()}, which do not say in which order the commits before came; ask for a time "
-            "from then on, or ask the original, and copy tables with `dbio copy`, which keeps their history"
+            f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
+            "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
@@ -213,7 +214,10 @@ def committed_by(
 
 
 def parse_time(text: datetime | str, *, what: str) -> datetime:
-    """A time that users call `what`. Raises InvalidInputError for a text that is none, or a time without a zone."""
+    """The time in a text. Raises InvalidInputError for a text that is no time, and for a time without a zone.
+
+    `what` is the name of the argument, for the message.
+    """
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else text
         if not isinstance(time, datetime):  # a date is not one moment
@@ -221,7 +225,7 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
     except ValueError:
         raise InvalidInputError(
             f"{what}={text!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
-            "both as text, or the time as a datetime with a zone; `dbio log` lists them"
+            "give a tid or a time as text, or a datetime with a zone; `dbio log` lists the commits"
         ) from None
     if time.tzinfo is None:
         raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")

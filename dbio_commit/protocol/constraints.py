@@ -103,6 +103,6 @@ class Constraints:
 
 
 def violated(constraint: Constraint, rows: int, example: str, *, where: str) -> str:
-    """The lines of an InvalidInputError."""
+    """The message about rows that violate the constraint, with an example of such a row."""
     count = "1 row violates" if rows == 1 else f"{rows} rows violate"
     return f"{count} {constraint.says} of {where}, such as {example}"

@@ -53,8 +53,8 @@ def refuse_changed(
     until = max((commit.modified for commit in ordered[: i + 1]), default=None)
     if until and known_since and known_since > until:
         raise CommitConflictError(
-            f"{where} has forgotten commits since {if_match}, and of some the files that they removed; nothing was "
-            "committed: read the table again, and write with the Snapshot.etag of that"
+            f"{where} has forgotten commits since {if_match}, or which files they removed, so nobody can say what "
+            "changed since; nothing was committed: read the table again, and write with the Snapshot.etag of that"
         )
     before = _surely_before(ordered, named, timedelta(seconds=moment_s))
     late = [commit for commit in ordered if commit.tid not in seen | before and _changes_data(commit)]

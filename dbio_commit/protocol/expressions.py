@@ -186,7 +186,8 @@ class _Reader:
             self._refuse()
         if size > MAX_SIZE:
             raise _Refusal(
-                "it nests functions, BETWEEN or CASE so that Spark would make too much of it: make it simpler, or two"
+                "it nests functions, BETWEEN or CASE so that Spark would expand it to an expression that is too large: "
+                "make it simpler, or split it in two"
             )
 
     # --- tokens
@@ -284,7 +285,7 @@ class _Reader:
         elif token.kind == "quoted":
             self._at += 1
             if self._is("("):
-                raise _Refusal(f"{token.text!r:.60} is called as a function, whose name stands in backticks")
+                raise _Refusal(f"{token.text!r:.60} is called as a function, and its name stands in backticks")
             self._name(token, token.text[1:-1].replace("``", "`").lower())
         elif token.kind == "word":
             return self._word(token)
@@ -320,13 +321,13 @@ class _Reader:
     def _name(self, token: _Token, name: str) -> None:
         """Checks the first part of a column's name."""
         if self._columns is not None and name not in self._columns and name not in self._parameters:
-            raise _Refusal(f"{token.text!r:.60}, at character {token.at + 1}, is no column that it may go by")
+            raise _Refusal(f"{token.text!r:.60}, at character {token.at + 1}, is no column that the expression may use")
 
     def _field(self) -> None:
         self._expect(".")
         self._expect_kind("word", "quoted")
         if self._is("("):
-            raise _Refusal("a function is called by a name with dots, which may be a user's")
+            raise _Refusal("a function is called by a name with dots, and may be a function of a user")
 
     def _list(self) -> int:
         """Expressions in brackets, at least one."""
@@ -364,7 +365,7 @@ class _Reader:
         sign = self._is("-", "+")
         number, end = self._peek(sign), self._is(")", ",", further=sign + 1)
         if not (end and number.kind == "number" and number.text.isdigit() and len(number.text) <= 4):
-            raise _Refusal(f"the second argument of {function}() is a number of at most four digits")
+            raise _Refusal(f"the second argument of {function}() must be a number of at most four digits")
 
     def _argument(self) -> int:
         """An expression, or a lambda function: `x -> x + 1`, `(x, y) -> x + y`."""
@@ -374,7 +375,7 @@ class _Reader:
         names = [token.text for token in self._tokens[self._at : self._at + taken] if token.kind == "word"]
         self._lambdas += 1
         if self._lambdas > MAX_LAMBDAS:
-            raise _Refusal(f"it nests more than {MAX_LAMBDAS} functions of its own")
+            raise _Refusal(f"it nests more than {MAX_LAMBDAS} lambda functions")
         self._parameters += names
         self._at += taken
         size = self._expression()

@@ -116,10 +116,10 @@ class Known:
         return Why(Reason.UNKNOWN, entry.modified, tid)
 
     def is_partition(self, directory: str, tid: str | None = None) -> bool:
-        """Whether transactions write into this directory, or this transaction may. A file that they wrote
-        elsewhere is a copy, and no garbage.
+        """Whether transactions of the table write into this directory, or the transaction `tid` may have.
 
-        A transaction that did not commit may have meant to change the partition columns, to some that are not known.
+        A file with a tid in another directory is a copy, and no garbage. A pending or aborted transaction may have
+        meant to change the partition columns, and its new ones are not known. So for its tid any partition counts.
         """
         if self.layouts is None:
             return True

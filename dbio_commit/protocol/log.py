@@ -55,15 +55,16 @@ class Log:
         return self.descriptor is None and self.last_checkpoint > max(self.refusals, default=0)
 
     def uncovered(self, covered: Collection[str]) -> dict[str, Entry]:
-        """The commit markers of all transactions except these, by tid."""
+        """The commit markers of all transactions except those in `covered`, by tid."""
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
 
 
 def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The commit markers that count, and those that came too late to (PROTOCOL.md 8.1).
+    """The commit markers that count, and those that came too late to count (PROTOCOL.md 8.1).
 
-    `base` was listed before a pause, which is as long as an object takes to appear, and `again` after it. Therefore
-    `again` has each marker that came before the newest of `base`, with each one that it may depend on.
+    `base` was listed before a pause, and `again` after it. The pause is as long as an object takes to appear. Therefore
+    `again` has each marker that came before the newest marker of `base`, and each marker on which such a marker may
+    depend.
     """
     newest = max(entry.modified for entry in base.values())
     new = {tid: entry for tid, entry in again.items() if tid not in base}

@@ -142,7 +142,9 @@ LAST_NUMBER = 10**15
 
 def _numbered(kind: Kind, number: int) -> str:
     if not 0 <= number < 10**20:
-        raise InvalidInputError(f"{number} is no number of a turn or checkpoint: it has 20 digits")
+        raise InvalidInputError(
+            f"{number} cannot be the number of a turn or checkpoint: it has at most 20 digits, and no sign"
+        )
     return format_log_name(LogName(kind, f"{number:020d}"))
 
 

@@ -1,9 +1,10 @@
 """Partition values as texts in the names of directories: one canonical text for each value (PROTOCOL.md 6.2). Pure.
 
 A type is named as in a recorded schema, which is Spark's JSON. Its grammar is in the table of types. Texts are not
-escaped here, and null has no text: `names` does both. Callers ask three questions of a text. Is it the
-canonical text, which writers write? Do all readers take it for the same value, as they do for some others in adopted
-directories? What can it only be meant as, for messages and for values in filters?
+escaped here, and null has no text: `names` does both. Callers ask three questions about a text. Is it
+the canonical text, which writers write? Do all readers take it for the same value? Some texts in adopted directories
+are not canonical, and yet all readers take them so. Which value must its author have meant? Messages and filters ask
+the last question.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +40,7 @@ def read(text: str, kind: str) -> Value:
         value: Value = form.read(text, kind)
     except (ValueError, OverflowError):
         hint = _hint(text, kind, "it may be meant as")
-        raise ValueError(f"{text!r:.200} is no {kind} that all readers take alike{hint}") from None
+        raise ValueError(f"{text!r:.200} is no {kind} that all readers take for the same value{hint}") from None
     return value
 
 
@@ -120,7 +121,7 @@ def spell(value: Given, kind: str | None) -> str:
     own = kind_of(value)
     if kind is None:
         if not is_partition(own):
-            raise ValueError(f"{value!r:.200} is {own}, by which no table is partitioned; give a text")
+            raise ValueError(f"{value!r:.200} is of type {own}, by which no table is partitioned; give a text")
         return write(value, own)
     row, given = type_of(kind), base_of(own)
     is_taken = row is not None and row.text is not None and given in row.text.takes
@@ -177,7 +178,7 @@ def _plain(value: Given) -> Any:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-_TOO_FINE = "{!r:.200} has finer parts than microseconds, which no column has; give one without"
+_TOO_FINE = "{!r:.200} has finer parts than microseconds, which no column holds; give a time in whole microseconds"
 
 
 def _of_datetime64(value: Any) -> date | datetime:
@@ -189,7 +190,7 @@ def _of_datetime64(value: Any) -> date | datetime:
             raise ValueError(_TOO_FINE.format(value))
         plain = exact.item()
     if not isinstance(plain, date) or value.dtype.name in ("datetime64[Y]", "datetime64[M]", "datetime64[W]"):
-        raise ValueError(f"{value!r:.200} is no date or time of a column; give a date or a datetime")
+        raise ValueError(f"{value!r:.200} is no date or time that a column can hold; give a date or a datetime")
     return plain
 
 
@@ -215,7 +216,8 @@ def common_kind(kinds: Iterable[str]) -> str | None:
 def unread(url: str, column: str, why: str) -> InvalidInputError:
     """The error for a file, by its URL, if readers do not agree on the column's value in its directory's name."""
     return InvalidInputError(
-        f"the directory of {url} names no value of the column {column!r} on which readers agree: {why}. Its other "
-        "columns can be read. Write its rows into the partition where they belong and remove the file, in one "
-        'transaction, as OPERATIONS.md shows under "A partition value that is none"; or restore the state before'
+        f"the directory of {url} names no value of the column {column!r} on which readers agree: {why}. The "
+        "other columns of the file can be read. Write its rows into the partition where they belong and remove the "
+        'file, in one transaction, as OPERATIONS.md shows under "A partition value that is none"; or restore the state '
+        "of the table before the file came"
     )

@@ -53,8 +53,8 @@ def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], type
                 f"no writer recorded the types of {unknown}, and as numbers its values are the same; pass the columns "
                 "with commit(schema=…)"
                 if unknown
-                else "readers do not agree which value the name of its directory says. Put it right first, as "
-                'OPERATIONS.md shows under "A partition value that is none", or replace it by that name, too: '
+                else "readers do not agree which value the name of its directory means. Put the file right first, as "
+                'OPERATIONS.md shows under "A partition value that is none", or overwrite that directory, too: '
                 f"transaction.overwrite_partition({dict(file.partition)})"
             )
             raise InvalidInputError(f"{file.path!r} may or may not lie in a partition that is replaced: {why}")

@@ -78,7 +78,7 @@ class AzureStore(FsspecStore):
         return self._list(under, self.prefix_of(under), flat=True).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing, of all that has the common beginning of the directories: pass `neighbours`."""
+        """One listing of all objects whose names start as the names of all these directories do: pass `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
         start = common_start([self.prefix_of(directory) for directory in directories])
@@ -248,7 +248,7 @@ class AzureStore(FsspecStore):
             )
         if status == 501 or code.startswith(("Unsupported", "FeatureNot", "NotImplemented")):
             return StoreError(f"{message}; this service does not support this request, or one of its headers: use an "
-                              "account without the feature that takes it away, or another service")  # fmt: skip
+                              "account without the feature that prevents it, or another service")  # fmt: skip
         if isinstance(error, PermissionError | ClientAuthenticationError) or status in (401, 403):
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, managed identity or storage_options"

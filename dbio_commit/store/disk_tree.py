@@ -121,8 +121,10 @@ class DiskTree:
             raise self.translate(error, "list", path) from error
 
     def listed(self, path: str, child: os.DirEntry[str], *, temporary: bool = False) -> Entry | None:
-        """None if it is not an object: temporary or not, unlike what is asked for; gone since the listing; or neither a
-        regular file nor a marker.
+        """The child as an entry of a listing; None if it is no object of the kind that the caller asks for.
+
+        It is none if it is a temporary file and `temporary` is False, or the other way round; if it has gone since the
+        listing; and if it is neither a regular file nor a marker.
         """
         if child.name.startswith(TEMPORARY) is not temporary:
             return None

@@ -95,7 +95,7 @@ class FsspecStore(Store):
         except AccessDeniedError as refused:
             with suppress(AccessDeniedError):  # of the listing, too
                 if not self.lists(path):
-                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing has it") from None
+                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing shows it") from None
             raise refused
 
     def lists(self, path: str) -> bool:

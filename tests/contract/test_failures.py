@@ -270,7 +270,7 @@ def test_what_is_not_there_is_not_found_where_the_service_refuses_to_say_so(
     look(store, "_committed_1")
     store.delete_many(["_committed_1"])
     app.requests.clear()
-    with pytest.raises(ObjectNotFoundError, match=f"{store.url}/_committed_1: no listing has it"):
+    with pytest.raises(ObjectNotFoundError, match=f"{store.url}/_committed_1: no listing shows it"):
         look(store, "_committed_1")
     assert app.requests[-1] == "LIST _committed_1"
 

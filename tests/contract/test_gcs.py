@@ -163,7 +163,7 @@ def test_what_is_not_there_is_not_found_where_the_service_refuses_to_say_so(
 ) -> None:
     store.put_if_absent("_12", b"")
     gcs_server.inject(Fault(method="GET", path="/o/.*_1", kind="403", times=10))
-    with pytest.raises(ObjectNotFoundError, match="no listing has it"):
+    with pytest.raises(ObjectNotFoundError, match="no listing shows it"):
         look(store)
     store.put_if_absent("_1", b"")
     with pytest.raises(AccessDeniedError):

@@ -212,7 +212,7 @@ def test_a_filter_on_what_a_partition_is_generated_from_leaves_out_partitions(sp
         ({"check.bad": "n IN (SELECT 1)"}, "'select', at character 7, is not expected there"),
         ({"check.bad": "sum(n) > 0"}, r"check\.bad"),
         ({"generated.n": "current_date()"}, r"generated\.n"),
-        ({"generated.n": "n + 1"}, r"generated\.n.*'n', at character 1, is no column that it may go by"),
+        ({"generated.n": "n + 1"}, r"generated\.n.*'n', at character 1, is no column that the expression may use"),
         ({"generated.kind": "array(1)"}, "which cannot take"),
         ({"default.kind": "n"}, r"default\.kind"),
         ({"default.n": "3000000000"}, "column 'n' is int, and cannot hold this value"),

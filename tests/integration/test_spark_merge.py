@@ -720,7 +720,7 @@ def test_two_upserts_of_the_same_new_row_do_not_insert_it_twice(
         return dbio.merge(spark, root, numbers(spark, 9, 10), ["id"], **options)
 
     for act in (upsert, lambda: dbio.write(numbers(spark, 9, 10), root, "overwrite")):
-        with beside(monkeypatch, act), pytest.raises(CommitConflictError, match="whose rows it might have changed"):
+        with beside(monkeypatch, act), pytest.raises(CommitConflictError, match="might have changed their rows"):
             upsert()
         assert ids(dbio.read(spark, root)).count(9) == 1
         dbio.delete(spark, root, "id = 9")
@@ -757,7 +757,7 @@ def test_rows_that_are_appended_meanwhile_are_a_conflict_where_all_must_come_one
     assert ids(dbio.read(spark, root)) == [*range(10)]
     with beside(monkeypatch, append(30)):  # where the statistics say that it fulfils no such condition
         dbio.delete(spark, root, "id = 3", isolation="serializable")
-    with beside(monkeypatch, append(4)), pytest.raises(CommitConflictError, match="since transaction"):
+    with beside(monkeypatch, append(4)), pytest.raises(CommitConflictError, match="might have changed their rows"):
         dbio.delete(spark, root, "id = 4", isolation="serializable")
     with beside(monkeypatch, append(5), append(5)):
         commit = dbio.delete(spark, root, "id = 5", isolation="serializable", retries=2)

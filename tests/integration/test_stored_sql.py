@@ -137,7 +137,7 @@ def test_a_variable_of_the_session_is_no_column(session: SparkSession, tmp_path:
     try:
         for setting in ("default.note", "generated.note", "check.c"):
             hostile(session, f"{path}-{setting}", {setting: sql if setting != "check.c" else f"note <> {sql}"})
-            with pytest.raises(InvalidInputError, match="is no column that it may go by"):
+            with pytest.raises(InvalidInputError, match="is no column that the expression may use"):
                 dbio.write(session.sql("SELECT 2 AS id"), f"{path}-{setting}", merge_schema=True)
         variable = session.sql("SELECT 1 AS id").selectExpr("api_token")
         assert [it for it in classes_of(variable) if not SPARKS_OWN.fullmatch(it)], "and where a plan can be seen"

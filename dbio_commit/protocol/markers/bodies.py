@@ -107,7 +107,7 @@ class _Version(Struct):
 def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT) -> _B:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
     if len(body) > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {mend}")
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes more than {MAX_BYTES}; {mend}")
     try:
         return decode_as(model, body)
     except ValueError as error:

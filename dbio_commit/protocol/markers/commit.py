@@ -52,7 +52,7 @@ _OPERATIONS: Final[Mapping[RecordedOperation, Operation]] = {word: it for it, wo
 
 
 def as_recorded(operation: Operation) -> RecordedOperation:
-    """The word of a body for the operation; `CommitInfo.operation` translates it back."""
+    """The word for the operation in a marker's body; `CommitInfo.operation` translates it back."""
     return _RECORDED[operation]
 
 
@@ -128,7 +128,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
         if self.is_abort and (self.added or self.removed or self.removed_tids):
             raise ValueError("an abort adds and removes nothing")
         if info is not None and bool(info.removed_tids) != (info.version == REFERRING):
-            raise ValueError(f"version {REFERRING} is that of markers with removed_tids, and of no others")
+            raise ValueError(f"a marker with removed_tids has version {REFERRING}, and no other marker has")
 
     @property
     def removed_tids(self) -> Sequence[str]:
@@ -227,7 +227,7 @@ def _decode_bounds(marker: CommitMarker, lower: Collection[str] | None = None) -
     wanted = [column for column in told if lower is None or column.lower() in lower]
     found = {column: decode_as(ColumnBounds, told[column]) for column in wanted}
     if wrong := next((column for column, it in found.items() if it.lengths() != {len(marker.added)}), None):
-        raise ValueError(f"there is not one bound of {wrong!r:.60} for each file")
+        raise ValueError(f"the bounds of {wrong!r:.60} are not one for each file")
     return found
 
 
@@ -297,8 +297,8 @@ def decode_commit(
 
 
 def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
-    """Replaces the marker's schema by an equal one of these, or adds it to them. Raises CorruptMarkerError for what is
-    none."""
+    """Replaces the marker's schema by an equal one of `schemas`, or adds it to them. Raises CorruptMarkerError for a
+    schema that cannot be read."""
     text = bytes(info.schema)
     if text not in schemas:
         if text != b"null":
@@ -308,7 +308,7 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
 
 
 def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> None:
-    """Raises CorruptMarkerError for a path outside the table or its scope, and for a tid that is none."""
+    """Raises CorruptMarkerError for a path outside the table or its scope, and for a removed tid that is no tid."""
     if scope is Scope.TABLE:
         names.check_visible(marker.added, where=where)
     else:
@@ -324,7 +324,7 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
     """In the directory scope, markers name only files of their own directory, and each by its path."""
     if marker.removed_tids:
         raise CorruptMarkerError(
-            f"{where} names transactions whose files go, which only a table's markers may. {INSPECT}"
+            f"{where} removes all files of whole transactions, which only the markers of a dbio table may do; {INSPECT}"
         )
     for name in (*marker.added, *marker.removed):
         if "/" in name:

@@ -42,6 +42,6 @@ def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
 
 
 _MEND_DESCRIPTOR = (
-    "bring back what its writer wrote, from where the table was copied or from a backup. Do not remove it: all else of "
-    "the table is there, and without it nobody can say what that is"
+    "bring back what its writer wrote, from where the table was copied or from a backup. Do not remove it: the other "
+    "objects of the table are still there, and nobody can read them as a table without it"
 )

@@ -56,7 +56,7 @@ def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
     clock.advance(timedelta(minutes=58))
     if vacuums:
         assert vacuum_table(table, VacuumOptions(retention_hours=1, checkpoint_after=0)).checkpoint
-    with pytest.raises(CommitConflictError, match="since transaction"):
+    with pytest.raises(CommitConflictError, match="might have changed their rows"):
         merge.commit()
 
 

@@ -249,10 +249,10 @@ def test_of_many_problems_the_first_are_named(tmp_path: Path) -> None:
     [
         (0, b"", "it is empty"),
         (7, b"1234567", "7 bytes"),
-        (1000, b"12345678", "not Parquet's at its end"),
+        (1000, b"12345678", "does not end as Parquet does"),
         (1000, b"\x10\0\0\0PARE", "encrypted"),
-        (1000, b"\xff\xff\xff\x7fPAR1", "its footer has 2147483655 bytes"),
-        (2**40, b"\xff\xff\xff\x7fPAR1", "its footer has 2147483655 bytes"),
+        (1000, b"\xff\xff\xff\x7fPAR1", "a footer of 2147483655 bytes"),
+        (2**40, b"\xff\xff\xff\x7fPAR1", "a footer of 2147483655 bytes"),
     ],
 )
 def test_what_is_no_parquet_is_known_by_its_end(size: int, end: bytes, why: str) -> None:

@@ -666,7 +666,7 @@ def test_a_stream_that_stood_is_not_lost_where_nothing_was_forgotten(books: Book
 def test_a_start_before_what_the_history_knows_is_lost(books: Books) -> None:
     books.add(at=NOW + 90 * DAY)
     books.known_since = NOW + 30 * DAY
-    with pytest.raises(HistoryLostError, match="of those older than 30 days"):
+    with pytest.raises(HistoryLostError, match="of commits that are older than 30 days"):
         books.feed().after(FROM_THE_FIRST)
     assert isinstance(books.feed().after(STATE), Position)
 

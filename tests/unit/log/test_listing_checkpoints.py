@@ -230,7 +230,7 @@ def test_a_checkpoint_that_no_writer_reaches_is_corrupt_by_its_name(number: int)
     for use in (world.seen, world.checkpoint):
         with (
             calls_to(world) as calls,
-            pytest.raises(CorruptMarkerError, match=f"{name} is a checkpoint that"),
+            pytest.raises(CorruptMarkerError, match=f"{name} has a number that no writer"),
         ):
             use()
         assert ("get", name) not in calls

@@ -101,7 +101,7 @@ def test_a_checkpoint_that_cannot_be_read_is_made_anew_of_the_one_before(
 ) -> None:
     files, history = live(purged), purged.history()
     break_off(store, names.checkpoint(2))
-    with pytest.raises(CheckpointLostError, match="breaks off"):
+    with pytest.raises(CheckpointLostError, match="is cut off"):
         purged.snapshot()
     with pytest.raises(CheckpointLostError, match=rf"{names.checkpoint(1)} and the markers hold the same") as caught:
         purged.check()

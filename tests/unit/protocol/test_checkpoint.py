@@ -292,7 +292,7 @@ def test_a_body_of_many_lines_is_not_unpacked_beyond_what_a_writer_packs(monkeyp
     monkeypatch.setattr(checkpoint_module, "_PIECE_BYTES", 1000)  # they end within lines
     assert decode_checkpoint(body, number=7, where=WHERE).covered == {it.tid for it in commits}
     monkeypatch.setattr(checkpoint_module, "MAX_UNPACKED_BYTES", len(gzip.decompress(body)) - 1)
-    with pytest.raises(CorruptMarkerError, match="more than any writer packs"):
+    with pytest.raises(CorruptMarkerError, match="more bytes than any writer packs"):
         decode_checkpoint(body, number=7, where=WHERE)
     with pytest.raises(InvalidInputError, match="no reader could read it"):
         encode_checkpoint(sample(commits), created=NOW)
@@ -303,7 +303,7 @@ def test_a_small_body_unpacks_to_little() -> None:
     line = {**LINE, "marker": {**LINE["marker"], "x": "a" * 15 * MEGABYTE}}
     body = packed(HEADER, line)
     assert len(body) < 100_000
-    with pytest.raises(CorruptMarkerError, match="more than any writer packs"):
+    with pytest.raises(CorruptMarkerError, match="more bytes than any writer packs"):
         decode_checkpoint(body, number=7, where=WHERE)
 
 

@@ -208,7 +208,7 @@ def test_in_the_directory_scope_nobody_removes_by_reference() -> None:
     world = World(descriptor=False)
     world.commit("1", [data("1")])
     world.commit("2", [data("2")], version=2, removed_tids=["1"])
-    with pytest.raises(CorruptMarkerError, match="names transactions whose files go"):
+    with pytest.raises(CorruptMarkerError, match="removes all files of whole transactions"):
         world.snapshot()
 
 

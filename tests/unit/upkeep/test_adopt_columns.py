@@ -167,7 +167,8 @@ def test_partition_values_that_no_write_can_have_are_texts_and_are_named(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("body", "why"), [(b"", "it is empty"), (b"rows and more rows", "not Parquet's at its end"), (b"123", "3 bytes")]
+    ("body", "why"),
+    [(b"", "it is empty"), (b"rows and more rows", "does not end as Parquet does"), (b"123", "3 bytes")],
 )
 def test_empty_and_unreadable_files_are_refused_by_name(tmp_path: Path, body: bytes, why: str) -> None:
     table = put(tmp_path, a=pa.table({"id": [1]}))

@@ -286,7 +286,7 @@ def test_life_goes_on_in_a_copied_table(table: Table, clock: ManualClock, days: 
     assert target.begin().terms.metadata.schema == columns("last")
     clock.advance(DAY)
     new = write(target, bodies=[b"more"], schema=columns("last")).added
-    with pytest.raises(Exception, match="taken rows away"):
+    with pytest.raises(Exception, match="has removed rows"):
         feed(target).after(end)
     clock.advance(5 * DAY)
     for _ in range(3):
