@@ -220,7 +220,7 @@ def _before_turns(seen: Seen) -> Metadata | None:
     """Columns and settings before the first turn. None if only a snapshot has them, since the table was adopted."""
     if seen.metadata.turn == 0 and seen.metadata.schema is not None:
         return seen.metadata
-    return None if seen.descriptor.tells_columns else NO_METADATA
+    return None if seen.descriptor.records_columns else NO_METADATA
 
 
 def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:

@@ -157,7 +157,7 @@ class Transaction:
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
 
-    def tell_changes(self, whole: Iterable[str]) -> None:
+    def record_changes(self, whole: Iterable[str]) -> None:
         """Of a "rewrite": change files among the added files record which rows were added and removed.
 
         `whole` are the paths of those other files, added or removed, of which all rows were added or removed. Each file
@@ -167,6 +167,11 @@ class Transaction:
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} records no changes")
         self._whole = (self._whole or set()) | set(whole)
+
+    def tell_changes(self, whole: Iterable[str]) -> None:
+        """The old word for `record_changes`."""
+        deprecate("Transaction.tell_changes", "Transaction.record_changes")
+        self.record_changes(whole)
 
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.

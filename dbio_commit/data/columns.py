@@ -109,7 +109,7 @@ def own_name(kind: Any) -> str | None:
     return _OWN.get(kind)
 
 
-def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
+def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     """The columns of a file as Spark's JSON: as Spark recorded them in the file, or else by the types of Parquet.
 
     Raises InvalidInputError if the recorded text is no schema, and for types that Spark or Arrow does not have.

@@ -149,7 +149,7 @@ def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:
     if leaf != footer.num_columns:  # Parquet stores some type otherwise than Arrow's schema suggests
         return {}
     found = bounds(schema, footer, nulls=nulls)
-    return {field.name: found[field.name] if _is_told(field.type) else Bounds(nulls=found[field.name].nulls)
+    return {field.name: found[field.name] if _is_recorded(field.type) else Bounds(nulls=found[field.name].nulls)
             for field in schema}  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def _nulls(footer: "pq.FileMetaData", leaf: int) -> int | None:
     return sum(counts) if len(counts) == len(groups) else None
 
 
-def _is_told(kind: Any) -> bool:
+def _is_recorded(kind: Any) -> bool:
     """Whether a footer's min and max of this type are bounds in the sense of PROTOCOL.md 7.3.
 
     A footer does not record NaN, and stores unsigned numbers as signed ones.

@@ -78,7 +78,7 @@ def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of the types that Arrow's writers record in the file. Other readers based on Arrow use them."""
-    for column in _told_schema(file):
+    for column in _footer_schema(file):
         for path, field in _fields(column.name, column):
             if (told := _of_kind(field.type)) is not None:
                 yield f"column {path!r:.200} is {field.type}, which {told[0]}: {told[1]}"
@@ -86,7 +86,7 @@ def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
                 yield f"column {path!r:.200} is Polars' Enum, which Polars does not take for text: cast it to String"
 
 
-def _told_schema(file: "pq.ParquetFile") -> "pa.Schema":
+def _footer_schema(file: "pq.ParquetFile") -> "pa.Schema":
     """The schema that the writer recorded. The schema that pyarrow makes of it hides some types."""
     import pyarrow as pa
 

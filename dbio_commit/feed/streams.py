@@ -80,14 +80,14 @@ def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, int
         operation=info.operation if info else "unknown",
         inserted=came,
         deleted=went,
-        inserted_rows=count_rows(came, known) if told is None else _told(told, "Inserted"),
-        deleted_rows=count_rows(went, known) if told is None else _told(told, "Deleted"),
+        inserted_rows=count_rows(came, known) if told is None else _rows_of(told, "Inserted"),
+        deleted_rows=count_rows(went, known) if told is None else _rows_of(told, "Deleted"),
         recorded=[change.file.path for change in changes if change.kind == "recorded"],
-        updated_rows=0 if told is None else _told(told, "Updated"),
+        updated_rows=0 if told is None else _rows_of(told, "Updated"),
     )
 
 
-def _told(metrics: Mapping[str, int], what: str) -> int:
+def _rows_of(metrics: Mapping[str, int], what: str) -> int:
     """The counts of a merge or of another rewrite."""
     return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
 

@@ -14,7 +14,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.store import Store
 
 with needs("a table that has no recorded columns"):
-    from dbio_commit.data.columns import field, narrowest, told_columns
+    from dbio_commit.data.columns import field, footer_columns, narrowest
     from dbio_commit.data.rows import open_parquet
 
 
@@ -39,7 +39,7 @@ def find_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any] | None:
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     where = store.url_of(newest.path)
     with store.open_read(newest.path) as stream:
-        inside = without(told_columns(open_parquet(stream, where), where=where), snapshot.partition_columns)
+        inside = without(footer_columns(open_parquet(stream, where), where=where), snapshot.partition_columns)
     partition = [
         field(column, narrowest(file.partition.get(column) for file in snapshot.files))
         for column in snapshot.partition_columns

@@ -56,7 +56,7 @@ class Settled:
     def redated_until(self) -> datetime | None:
         """The time until which a copy has given commits new times, so that their order is not known; None if no copy
         has."""
-        return latest(self.checkpoint.redated_until, redated_until(self._told, self.origin.dated))
+        return latest(self.checkpoint.redated_until, redated_until(self._of_markers, self.origin.dated))
 
     def metadata(self, decided: Iterable[Decided]) -> Metadata:
         """The columns and settings of the table, by all decided transactions."""
@@ -74,14 +74,14 @@ class Settled:
     @property
     def decided(self) -> list[Decided]:
         """All decided transactions, as far as they can be read. Those that a copy has redated get the same time."""
-        told = self._told
-        until = redated_until(told, self.origin.dated)
+        found = self._of_markers
+        until = redated_until(found, self.origin.dated)
         if until is not None:
-            told = [it._replace(modified=until) if it.modified < until else it for it in told]
-        return resolve([*self.checkpoint.commits, *told])
+            found = [it._replace(modified=until) if it.modified < until else it for it in found]
+        return resolve([*self.checkpoint.commits, *found])
 
     @property
-    def _told(self) -> list[Decided]:
+    def _of_markers(self) -> list[Decided]:
         """The transactions of the markers, with the markers' times on the store."""
         new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
         return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]

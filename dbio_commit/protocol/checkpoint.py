@@ -35,7 +35,7 @@ from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, chec
 from dbio_commit.protocol.markers.files import without_statistics
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import check_told
+from dbio_commit.protocol.settings import check_recorded
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.protocol.versions import Versions, only_highest
 
@@ -161,7 +161,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
-        check_told(self.settings)
+        check_recorded(self.settings)
         if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
             raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
 

@@ -94,7 +94,7 @@ class Known:
         )
 
     def why_not_live(self, entry: Entry, others: Collection[tuple[str, str]] = ()) -> Why | None:
-        """The reason, or None for a live file. `others` is the result of `find_strangers` for the entries of a
+        """The reason, or None for a live file. `others` is the result of `find_markers_below` for the entries of a
         table."""
         path = entry.path
         if path in self.live:
@@ -137,7 +137,7 @@ def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
     return removed
 
 
-def find_strangers(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+def find_markers_below(entries: Iterable[Entry]) -> set[tuple[str, str]]:
     """The (directory, tid) of each marker below a table's root. Another tool writes there by the rules of the directory
     scope."""
     found: set[tuple[str, str]] = set()

@@ -161,7 +161,7 @@ def change(before: Settings | None, changes: Settings) -> Settings | None:
     return after if after or before is not None else None
 
 
-def check_told(settings: Any) -> Any:
+def check_recorded(settings: Any) -> Any:
     """Checks settings in a body from outside, or None. Raises ValueError for settings that no writer writes."""
     if settings is None:
         return None

@@ -204,8 +204,8 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
     ]
     told.append((before.turn, before))
     turn, last = max(told, key=itemgetter(0))
-    told_settings = (it for it in told if it[1].settings is not None)
-    _, change = max(told_settings, key=itemgetter(0), default=(0, NO_METADATA))
+    recorded_settings = (it for it in told if it[1].settings is not None)
+    _, change = max(recorded_settings, key=itemgetter(0), default=(0, NO_METADATA))
     return Metadata(last.schema if isinstance(last, Metadata) else last.table_schema, turn, change.settings)
 
 

@@ -28,7 +28,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import find_strangers
+from dbio_commit.protocol.garbage import find_markers_below
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
@@ -261,7 +261,7 @@ def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[st
         for directory, name in places
         if (tid := names.parse_data_file(name)) and names.join(directory, name) not in named
     }
-    return find_strangers(entries) & written
+    return find_markers_below(entries) & written
 
 
 def _belongs(path: str, named: Collection[str], strangers: Collection[tuple[str, str]]) -> bool:

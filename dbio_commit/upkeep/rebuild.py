@@ -21,7 +21,7 @@ from dbio_commit.log.listing import (
 )
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.garbage import Known, Reason, find_strangers
+from dbio_commit.protocol.garbage import Known, Reason, find_markers_below
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.store import Store
 
@@ -68,7 +68,7 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
     known = Known.of(
         snapshot.decided, live={file.path for file in snapshot.files}, log=snapshot.log, layouts=snapshot.layouts
     )
-    strangers = find_strangers(entries)
+    strangers = find_markers_below(entries)
     unknown = [it.path for it in files if (why := known.why_not_live(it, strangers)) and why.reason is Reason.UNKNOWN]
     which = f"{store.url_of(names.checkpoint(unreadable[0]))} cannot be read, and "
     bring = " The checkpoint may have recorded that: restore it, from a version of the bucket or from a backup"

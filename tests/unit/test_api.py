@@ -265,6 +265,12 @@ def test_replace_partitions_is_the_old_word_for_overwrite_partitions(table: dbio
     assert commit.removed_files == 1
 
 
+def test_tell_changes_is_the_old_word_for_record_changes(table: dbio.Table) -> None:
+    transaction = table.begin("rewrite")
+    with pytest.warns(DeprecationWarning, match=r"use Transaction\.record_changes"):
+        transaction.tell_changes([])
+
+
 def test_a_marker_keeps_the_word_that_the_protocol_has(table: dbio.Table) -> None:
     commit = write_days(table, "overwrite_partitions", a=b"a")
     assert b'"operation":"replace_partitions"' in table.store.get(f"_committed_{commit.tid}")

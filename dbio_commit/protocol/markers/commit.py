@@ -32,7 +32,7 @@ from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInf
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, Schemas, check_schema, decode_schema
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import check_told
+from dbio_commit.protocol.settings import check_recorded
 
 Operation = Literal["append", "overwrite", "overwrite_partitions", "rewrite", "abort", "adopt"]
 """What a transaction does. "adopt" and "abort" are in markers only."""
@@ -90,7 +90,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         in_utc(self, "timestamp", "dated")
-        check_told(self.settings)
+        check_recorded(self.settings)
         if not self.schema:
             force_setattr(
                 self, "schema", NO_SCHEMA

@@ -26,7 +26,7 @@ class Descriptor(Body, frozen=True, kw_only=True):
         in_utc(self, "created")
 
     @property
-    def tells_columns(self) -> bool:
+    def records_columns(self) -> bool:
         """Whether an adoption has recorded the columns. They are in its checkpoint, from before any turn."""
         return ADOPTED in self.properties
 

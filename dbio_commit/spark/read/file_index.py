@@ -61,7 +61,7 @@ def takes_index(spark: SparkSession) -> bool:
     return is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER)
 
 
-def tells_case_apart(spark: SparkSession) -> bool:
+def is_case_sensitive(spark: SparkSession) -> bool:
     """Whether this session is case-sensitive: Spark's reader misses a column that a file spells in another case."""
     return spark.conf.get(CASE, "false") == "true"
 
@@ -69,7 +69,7 @@ def tells_case_apart(spark: SparkSession) -> bool:
 def _without_case(spark: SparkSession) -> Any:
     """A JVM session that reads files without regard to the case of column names."""
     session: Any = spark._jsparkSession
-    if not tells_case_apart(spark):
+    if not is_case_sensitive(spark):
         return session
     copy = session.cloneSession()
     copy.conf().set(CASE, "false")

@@ -33,7 +33,7 @@ from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, LiveFiles
-from dbio_commit.spark.read.file_index import read_by_index, takes_index, tells_case_apart
+from dbio_commit.spark.read.file_index import is_case_sensitive, read_by_index, takes_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
@@ -163,7 +163,7 @@ def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
 
     None also if Spark's reader would miss columns that a file spells in another case.
     """
-    if table.location is None or not files or (tells_case_apart(spark) and not takes_index(spark)):
+    if table.location is None or not files or (is_case_sensitive(spark) and not takes_index(spark)):
         return None
     account = table.storage_options.get("account_name")
     return native_root(spark, table.location, account=account, file=files[0].path)

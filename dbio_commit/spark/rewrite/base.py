@@ -159,7 +159,7 @@ class Rewrite:
             )
             records = self.plan.records_changes and changes  # else the new files hold all that changes
             if records:
-                transaction.tell_changes(file.path for file in whole)
+                transaction.record_changes(file.path for file in whole)
             yield Writing(self.plan, transaction, records_changes=records)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:

@@ -65,7 +65,9 @@ class Writing:
         records = self._records_changes and not comes_whole
         lines = self._run_tasks(rows, rows.columns[:-1], None, records=records)
         if self._records_changes and comes_whole:
-            self._transaction.tell_changes(decode_file_info(line.file).path for line in lines if line.file is not None)
+            self._transaction.record_changes(
+                decode_file_info(line.file).path for line in lines if line.file is not None
+            )
         return self._counts(lines)
 
     def write_over(

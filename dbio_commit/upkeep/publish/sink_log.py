@@ -56,11 +56,13 @@ def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
     """The contents of a list for the table at `root`. Raises CorruptMarkerError for a body that is no such list."""
     lines = iter(lines)
     if (header := next(lines, b"").strip()) != _HEADER.encode():
-        raise CorruptMarkerError(f"{where} begins with {header[:50]!r}, not {_HEADER!r}; delete it, and publish again")
+        raise CorruptMarkerError(
+            f"{where} begins with {header[:50]!r}, not {_HEADER!r}; move it elsewhere, and publish again"
+        )
     start, paths = f"{root}/", Paths(where)
     elsewhere: str | None = None
     is_streams = False
-    for line in decode_lines(_LINE, lines, f"{where} is no list of Spark's", "delete it, and publish again"):
+    for line in decode_lines(_LINE, lines, f"{where} is no list of Spark's", "move it elsewhere, and publish again"):
         url = unquote(line.path)
         is_streams |= line.modified != 0
         if url.startswith(start):

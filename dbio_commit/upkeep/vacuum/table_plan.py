@@ -8,7 +8,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, Why, find_strangers
+from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below
 from dbio_commit.protocol.log import Log
 from dbio_commit.upkeep.vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
@@ -67,7 +67,7 @@ class Judge:
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
         """The garbage among the entries of whole directories, with their markers. Live files may be left out."""
         entries = [self._as_named(entry) for entry in entries] if self.named else entries
-        strangers = find_strangers(entries)
+        strangers = find_markers_below(entries)
         files = (entry for entry in entries if names.is_data_file(entry.path))
         found = [it for entry in files if (it := self._judge(entry, strangers))]
         lost = [

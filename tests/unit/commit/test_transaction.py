@@ -671,7 +671,7 @@ def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: 
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' reads no rows"):
         transaction.goes_by(read)
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' records no changes"):
-        transaction.tell_changes([])
+        transaction.record_changes([])
     transaction.abort()
 
 
@@ -713,7 +713,7 @@ def test_files_of_changes_stay_dead_where_a_marker_names_transactions(
     (old,) = live(table)
     monkeypatch.setattr(table_module.TableRoot, "refer_above", 10)
     name, transaction = rewrite_with_changes(table, old)
-    transaction.tell_changes([])
+    transaction.record_changes([])
     commit = transaction.commit()
     assert live(table) == {*commit.added}
     assert name not in live(table)
@@ -736,7 +736,7 @@ def test_a_checkpoint_that_forgets_files_of_changes_has_lost_nothing_that_was_ad
     write(table, schema=columns("a"))
     (old,) = live(table)
     _, transaction = rewrite_with_changes(table, old)
-    transaction.tell_changes([])
+    transaction.record_changes([])
     transaction.commit()
     clock.advance(timedelta(days=3))
     vacuum_table(table, VacuumOptions(checkpoint_after=1))
@@ -750,7 +750,7 @@ def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
     write(table, schema=columns("a"))
     (old,) = live(table)
     name, transaction = rewrite_with_changes(table, old)
-    transaction.tell_changes([])
+    transaction.record_changes([])
     commit = transaction.commit()
     assert (commit.change_files, commit.removed, commit.metrics["numFiles"]) == ([name], [old], 1)
     assert live(table) == {*commit.added}

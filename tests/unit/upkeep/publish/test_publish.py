@@ -472,7 +472,7 @@ def test_a_stream_of_sparks_in_the_table_is_refused(table: Table) -> None:
 def test_a_version_that_is_none_is_an_error_with_the_next_step(body: bytes, table: Table) -> None:
     commit(table)
     memory_of(table).put(version_path(0), body)
-    with pytest.raises(CorruptMarkerError, match="delete it, and publish again"):
+    with pytest.raises(CorruptMarkerError, match="move it elsewhere, and publish again"):
         table.publish("delta")
     assert not table.check().ok
 
