@@ -269,7 +269,7 @@ def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
 
 _ENGINE_CHARACTERS = 200
 
-SAVE = f"save what you need of {DIRECTORY}, delete it, and publish again"
+SAVE = f"keep what you need of {DIRECTORY}: move it elsewhere, and publish again"
 
 
 class DeltaFile(NamedTuple):

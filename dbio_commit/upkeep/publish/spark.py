@@ -102,8 +102,7 @@ def _refuse_stream(store: Store, listing: SparkListing) -> None:
 def _of_a_stream(store: Store, name: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"{store.url_of(DIRECTORY)} holds {name!r:.50} of a Spark stream: the rows of the stream are in no commit of "
-        f"this table. Let the stream write elsewhere, save what you need of {DIRECTORY}, delete {DIRECTORY}, and "
-        "publish again"
+        f"this table. Let the stream write elsewhere, move {DIRECTORY} away, and publish again"
     )
 
 
