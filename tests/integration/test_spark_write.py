@@ -194,7 +194,7 @@ def test_no_file_has_more_records_than_asked(spark: SparkSession, path: str, par
         ({"app": ("", 7)}, dbio.InvalidInputError, "application|app"),
         ({"app": "job"}, dbio.InvalidInputError, "job"),
         ({"partition_by": "hour"}, dbio.InvalidInputError, "hour"),
-        ({"partition_by": ["day", "DAY"]}, dbio.InvalidInputError, "twice"),
+        ({"partition_by": ["day", "DAY"]}, dbio.InvalidInputError, "duplicate"),
         ({"partition_by": ["day", "id"]}, dbio.InvalidInputError, "no column is left"),
         ({"partition_by": [""]}, dbio.InvalidInputError, "partition column"),
     ],

@@ -360,6 +360,8 @@ def test_a_trigger_that_finds_nothing_new_costs_one_list(
 def test_spark_before_4_2_is_told_so_before_a_query_starts(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     write(reader, 0, 1)
     monkeypatch.setattr(streaming, "_SPARK", (4, 1))
-    with pytest.raises(dbio.UnsupportedStoreError, match=r"4\.2 or later.*dbio\.read or dbio\.changes"):
+    with pytest.raises(
+        dbio.UnsupportedStoreError, match=r"4\.2 or later.*dbio\.read, or its changes with dbio\.changes"
+    ):
         dbio.for_each_batch(reader.spark, reader.path, lambda batch, number: None, reader.checkpoint)
     assert not Path(reader.checkpoint).exists()

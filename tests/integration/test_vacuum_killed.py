@@ -27,6 +27,7 @@ from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, Transa
 from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.store import parse_location
 from dbio_commit.store.contract import Unfinished
 from dbio_commit.store.local import LocalStore
 from dbio_commit.upkeep.vacuum import plan
@@ -124,7 +125,8 @@ class Mortal(LocalStore):
     """
 
     def __init__(self, table: Table, calls: int) -> None:
-        self.url, self._left, self._lock = table.store.url, calls, Lock()
+        super().__init__(parse_location(table.store.url), {})
+        self._left, self._lock = calls, Lock()
         link = os.link
 
         def linking(*paths: Any, **options: Any) -> None:
