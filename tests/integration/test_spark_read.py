@@ -95,7 +95,7 @@ def test_what_is_not_there_is_a_clear_error(spark: SparkSession, path: str) -> N
 
 def test_a_table_without_files_and_columns_is_a_clear_error(spark: SparkSession, path: str) -> None:
     dbio.Table(path).begin().abort()
-    with pytest.raises(dbio.InvalidInputError, match="no recorded columns: write to it first"):
+    with pytest.raises(dbio.InvalidInputError, match="no recorded columns: write to the table first"):
         dbio.read(spark, path)
 
 
