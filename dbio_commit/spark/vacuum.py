@@ -49,20 +49,21 @@ def vacuum(
         report = dbio.vacuum("s3://lake/events", dry_run=True)
         print(len(report.deleted))
     """
-    options = VacuumOptions(
-        retention_hours=retention_hours,
-        force=force,
-        untracked=untracked,
-        checkpoint_after=checkpoint_after,
-        history_days=history_days,
-    )
     if spark is None:
         table = Table(path, storage_options)
     else:
         from dbio_commit.spark.session.conf import open_table
 
         table = open_table(spark, path, storage_options)
-    return vacuum_table(table, options, dry_run=dry_run, spark=spark)
+    return table.vacuum(
+        retention_hours,
+        dry_run,
+        force,
+        spark,
+        untracked=untracked,
+        checkpoint_after=checkpoint_after,
+        history_days=history_days,
+    )
 
 
 def vacuum_table(
