@@ -33,12 +33,13 @@ from vacuum.schedule import Service
 # The real program, but for tables whose names say that their vacuum goes wrong.
 PATCH = """
 import os, signal, sys, threading, warnings
-from dbio_commit.upkeep.vacuum import run
 from dbio_commit.log.snapshot import Scope
+from dbio_commit.spark import vacuum as run
+from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 real = run.vacuum_table
 
-def vacuum_table(table, options, *, dry_run, control):
+def vacuum_table(table, options, *, dry_run, control, spark=None):
     def started():
         with open(os.environ["TEST_STARTED"], "w") as pipe:
             pipe.write(str(os.getpid()))
@@ -55,7 +56,7 @@ def vacuum_table(table, options, *, dry_run, control):
             started()
             while not control.stop():
                 threading.Event().wait(0.01)
-            return run.VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
+            return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         case "exits":
@@ -88,6 +89,10 @@ def compact_table(table, options, *, dry_run, stop):
 
 compaction.compact_table = compact_table
 """
+
+
+pytestmark = pytest.mark.timeout(90)
+"""A patch that fails is ignored by Python, and a test would wait for its pipe. Each test takes seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -373,5 +378,5 @@ def test_the_log_of_a_process_is_the_service_s(tmp_path: Path, capfd: pytest.Cap
     (tmp_path / "elsewhere/part-1.parquet").touch()
     Path(table.url, "day=1").symlink_to(tmp_path / "elsewhere")
     summary = vacuum_in_process(job(table.url), stop=Event())
-    assert summary.warnings == ("directories with symbolic links are left alone: 1",)
+    assert summary.warnings == ("directories that hold symbolic links are left alone: 1",)
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == []
