@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
@@ -14,9 +14,9 @@ from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, rea
 from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
+from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import committed_by
-from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -59,10 +59,41 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    body = encode_checkpoint(checkpoint, created=now)
+    written, body = _encode(store, snapshot.log, before, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
+    _withdraw(store, written)
     return None
+
+
+LARGE_FILES = 50_000
+"""A checkpoint with at least as many paths puts them into parts."""
+
+LARGE_BYTES = 2 * 1024**2
+"""A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
+
+
+def _encode(
+    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, *, created: datetime
+) -> tuple[Checkpoint, bytes]:
+    """The body of the checkpoint. Before that, writes its parts if the table is large."""
+    paths = sum(len(commit.marker.added) + len(commit.marker.removed) for commit in checkpoint.commits)
+    if not before.parts and paths < LARGE_FILES:
+        body = encode_checkpoint(checkpoint, created=created)
+        if len(body) <= LARGE_BYTES:
+            return checkpoint, body
+    from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
+
+    root = write_parts(store, log, before, checkpoint)
+    return root, encode_root(root, created=created)
+
+
+def _withdraw(store: Store, lost: Checkpoint) -> None:
+    """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
+    names_ = [name for part in lost.parts for name in part.objects]
+    own = [name for name in names_ if names.part_number(name) == lost.number]
+    for path, failure in store.delete_many(own).items():
+        _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
 
 
 MOST_BYTES = 8 * 1024**2
@@ -89,7 +120,10 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
-        is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
+        if snapshot.checkpoint.parts:
+            is_due = len(new) > every  # a root costs little more than what is new
+        else:
+            is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
         if is_due or are_many(new.values()):
             prove_store(store)
             write_checkpoint(store, clock, snapshot)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
@@ -163,7 +164,14 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
         except CorruptMarkerError as error:
             raise CheckpointLostError(str(error)) from None
 
-    return recall(store, table_id, entry, read, bytes=checkpoint_bytes)
+    found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
+    return _with_parts(store, found) if found.parts else found
+
+
+def _with_parts(store: Store, root: Checkpoint) -> Checkpoint:
+    from dbio_commit.log.parts.reader import PartReader, StoredCommits  # imports pyarrow, which small tables do without
+
+    return replace(root, commits=StoredCommits(PartReader(store, root.number), root.parts))
 
 
 def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:

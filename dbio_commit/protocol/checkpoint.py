@@ -6,13 +6,14 @@ This module encodes and decodes their bodies, and decides what may be left out. 
 """
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Raw
 from msgspec.structs import force_setattr, replace
@@ -34,6 +35,7 @@ from dbio_commit.protocol.markers.bodies import (
 from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
 from dbio_commit.protocol.markers.files import without_statistics
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
+from dbio_commit.protocol.parts import Dropped, Key, Part, check_parts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_recorded
 from dbio_commit.protocol.state import NO_METADATA, Metadata
@@ -61,13 +63,22 @@ def max_unpacked(packed_bytes: int) -> int:
     return min(MAX_UNPACKED_BYTES, 1024**2 + _RATIO * packed_bytes)
 
 
+class CommitsInParts(Sequence[Decided]):
+    """The transactions in the parts of a root, which are read when they are first needed."""
+
+    @property
+    @abstractmethod
+    def tids(self) -> Set[str]:
+        """Their tids."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """All transactions that were decided when it was written. Each checkpoint covers all that earlier ones cover."""
 
     number: int
     """The number, from 1 on; 0 for no checkpoint."""
-    commits: tuple[Decided, ...] = field(default=(), repr=False)
+    commits: Sequence[Decided] = field(default=(), repr=False)
     """The transactions, oldest first, with aborted ones. Old commits name only files that still exist."""
     apps: Mapping[str, Versions] = field(default_factory=dict)
     """The versions that each application has committed."""
@@ -79,12 +90,21 @@ class Checkpoint:
     there was no copy."""
     table_id: str | None = None
     """The id in the table's descriptor; None if an earlier version wrote the checkpoint."""
+    parts: tuple[Part, ...] = field(default=(), repr=False)
+    """The parts of a root, oldest first. They hold the transactions."""
+    dropped: tuple[Dropped, ...] = field(default=(), repr=False)
+    """Parts of earlier roots, as far as their objects still exist."""
+    cuts: tuple[Key, ...] = field(default=(), repr=False)
+    """The keys that divide the parts of a large table into ranges."""
 
     @cached_property
-    def covered(self) -> frozenset[str]:
+    def covered(self) -> Set[str]:
         """The tids of the transactions that it covers. Their own markers add nothing."""
-        return frozenset(commit.tid for commit in self.commits)
+        return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
 
+
+ROOT: Final = 2
+"""The version of a checkpoint that names parts."""
 
 NO_CHECKPOINT: Final = Checkpoint(0)
 
@@ -141,7 +161,9 @@ def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
 class _Header(Body, frozen=True, kw_only=True):
     """The first line."""
 
-    version: Literal[1] = written(VERSION)
+    NEWEST: ClassVar[int] = ROOT
+
+    version: Literal[1, 2] = written(VERSION)
     number: Count
     table_id: TableId | None = None
     created: datetime
@@ -158,10 +180,18 @@ class _Header(Body, frozen=True, kw_only=True):
     settings: dict[str, str] | None = None
     known_since: datetime | None = None
     redated_until: datetime | None = None
+    parts: list[Part] | None = None
+    dropped: list[Dropped] | None = None
+    cuts: list[Key] | None = None
 
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_recorded(self.settings)
+        if (self.version == ROOT) != (self.parts is not None) or (self.parts is not None and self.commits):
+            raise ValueError(
+                f"a checkpoint of version {ROOT} has parts and no lines, and no other checkpoint has parts"
+            )
+        check_parts(self.parts or (), self.dropped or (), self.cuts or ())
         if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
             raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
 
@@ -208,6 +238,24 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
     )
 
 
+def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
+    """The body of a checkpoint whose parts hold the transactions. Raises InvalidInputError if no reader could read
+    it."""
+    header = _header(checkpoint, created, commits=0, schemas={})
+    packer = zlib.compressobj(9, wbits=_GZIP)
+    body = packer.compress(_as_line(header)) + packer.flush()
+    try:
+        if len(body) <= limit_bytes:
+            decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
+            return body
+    except (TypeError, ValueError, CorruptMarkerError) as error:
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
+    raise InvalidInputError(
+        f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
+        f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
+    )
+
+
 def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> tuple[bytes, int]:
     """The body, and how many bytes it unpacks to. The unpacked bytes are never in memory all at once."""
     schemas: dict[bytes, int] = {}
@@ -217,29 +265,42 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
 
     for commit in checkpoint.commits:  # the header, which has them all, comes first
         index(commit.marker.dbio_commit.schema if commit.marker.dbio_commit else NO_SCHEMA)
-    current = index(pack_schema(checkpoint.metadata.schema))
-    header = _Header(
+    header = _header(checkpoint, created, commits=len(checkpoint.commits), schemas=schemas)
+    packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
+    for body in chain([header], (_line(commit, index, statistics=statistics) for commit in checkpoint.commits)):
+        line = _as_line(body)
+        size += len(line)
+        packed.append(packer.compress(line))
+    return b"".join([*packed, packer.flush()]), size
+
+
+def _as_line(body: Body) -> bytes:
+    # JSON that is passed on as text may have line breaks between its tokens
+    return encode(body).replace(b"\n", b" ") + b"\n"
+
+
+def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas: dict[bytes, int]) -> _Header:
+    """The header, which adds the table's schema to the `schemas` if they lack it."""
+    current, is_root = pack_schema(checkpoint.metadata.schema), bool(checkpoint.parts)
+    index = schemas.setdefault(bytes(current), len(schemas)) if current else None
+    return _Header(
+        version=ROOT if is_root else VERSION,
         number=checkpoint.number,
         table_id=checkpoint.table_id,
         created=created,
-        commits=len(checkpoint.commits),
+        commits=commits,
         apps={id: versions.highest for id, versions in checkpoint.apps.items()},
         app_versions={id: it for id, it in checkpoint.apps.items() if it != only_highest(it.highest)} or None,
         schemas=[Raw(schema) for schema in schemas],
-        table_schema=current,
+        table_schema=index,
         schema_turn=checkpoint.metadata.turn,
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
         redated_until=checkpoint.redated_until,
+        parts=list(checkpoint.parts) if is_root else None,
+        dropped=list(checkpoint.dropped) or None,
+        cuts=list(checkpoint.cuts) or None,
     )
-    packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
-    for body in chain([header], (_line(commit, index, statistics=statistics) for commit in checkpoint.commits)):
-        line = (
-            encode(body).replace(b"\n", b" ") + b"\n"
-        )  # JSON that is passed on as text may have line breaks between its tokens
-        size += len(line)
-        packed.append(packer.compress(line))
-    return b"".join([*packed, packer.flush()]), size
 
 
 def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
@@ -267,7 +328,8 @@ def _has_readable_statistics(marker: CommitMarker) -> bool:
 
 
 def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
-    """The checkpoint in the body. `where` is its URL. Every path in it stays inside the table.
+    """The checkpoint in the body, without the transactions in its parts. `where` is its URL. Every path in it stays
+    inside the table.
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
@@ -281,6 +343,9 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
         redated_until=header.redated_until,
+        parts=tuple(header.parts or ()),
+        dropped=tuple(header.dropped or ()),
+        cuts=tuple(header.cuts or ()),
     )
 
 

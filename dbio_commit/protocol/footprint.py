@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
 
@@ -77,8 +78,9 @@ def _schema_bytes(marker: CommitMarker) -> int:
     return _raw_bytes(marker.dbio_commit.schema) if marker.dbio_commit else 0
 
 
-def _raw_bytes(raw: Raw) -> int:
-    return memoryview(raw).nbytes
+def _raw_bytes(raw: Raw | Deferred) -> int:
+    """What is read when it is needed takes memory then, and belongs to its reader."""
+    return 0 if isinstance(raw, Deferred) else memoryview(raw).nbytes
 
 
 def _deep_bytes(value: Any) -> int:

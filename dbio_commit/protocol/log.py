@@ -29,6 +29,8 @@ class Log:
     """Checkpoints that refused adoptions have cancelled. The number is that of the cancelled checkpoint plus one."""
     purges: Mapping[int, Entry] = field(default_factory=dict)
     """Purge records by the number of the checkpoint that covers what was purged."""
+    parts: Mapping[str, Entry] = field(default_factory=dict)
+    """The parts of checkpoints, by name, also those that no checkpoint names."""
 
     @property
     def pending(self) -> list[str]:
@@ -101,4 +103,5 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         dropped=dropped,
         clocks=found[Kind.CLOCK],
         purges={int(number): entry for number, entry in found[Kind.PURGE].items()},
+        parts={entry.path: entry for entry in found[Kind.PART].values()},
     )

@@ -62,6 +62,7 @@ class Kind(StrEnum):
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
+    PART = "_part_"  # a part of the state that a checkpoint names
     PURGE = "_purged_"  # names the checkpoint that covers purged markers
     CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
@@ -76,6 +77,7 @@ class LogName:
 
 _TID = re.compile(r"[a-z0-9]+")
 _NUMBER = re.compile(r"[0-9]{20}")
+_PART = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
 _DATA = re.compile(r"[^_].*-tid-([a-z0-9]+)-.*")
 
 
@@ -98,6 +100,7 @@ _GRAMMARS = {
     Kind.COMMITTED: _TID,
     Kind.TURN: _NUMBER,
     Kind.CHECKPOINT: _NUMBER,
+    Kind.PART: _PART,
     Kind.PURGE: _NUMBER,
     Kind.CLOCK: _TID,
 }
@@ -130,6 +133,17 @@ def checkpoint(number: int) -> str:
 
 def purge(number: int) -> str:
     return _numbered(Kind.PURGE, number)
+
+
+def part(number: int, random: str) -> str:
+    """The name of a part that is written for the checkpoint with this number. `random` is a UUID in hex."""
+    return f"{_numbered(Kind.PART, number)}-{random}"
+
+
+def part_number(name: str) -> int | None:
+    """The number of the checkpoint for which the part with this name was written; None for any other name."""
+    parsed = parse_log_name(name)
+    return int(parsed.id.partition("-")[0]) if parsed and parsed.kind is Kind.PART else None
 
 
 def vacuum_queue(id: str) -> str:

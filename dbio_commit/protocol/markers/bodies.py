@@ -5,6 +5,7 @@ module beside this one. Formats: PROTOCOL.md section 7.
 """
 
 import re
+from abc import ABC, abstractmethod
 from array import array
 from contextlib import suppress
 from copy import copy
@@ -72,6 +73,17 @@ def in_utc(body: Body, *fields: str) -> None:
                 raise ValueError(f"{name} does not exist in UTC") from None
 
 
+class Deferred(ABC):
+    """A value of a body that is read when it is needed, or when the body is encoded or pickled."""
+
+    @abstractmethod
+    def raw(self) -> Raw:
+        """The value as JSON."""
+
+    def __reduce__(self) -> tuple[type[Raw], tuple[bytes]]:
+        return Raw, (bytes(self.raw()),)
+
+
 def encode(body: Body) -> bytes:
     """Compact JSON, without keys that have their defaults."""
     return _ENCODER.encode(body)
@@ -80,6 +92,8 @@ def encode(body: Body) -> bytes:
 def _as_list(values: Any) -> Any:
     if isinstance(values, array):
         return values.tolist()
+    if isinstance(values, Deferred):
+        return values.raw()
     raise TypeError(f"{type(values).__name__} is no JSON")
 
 

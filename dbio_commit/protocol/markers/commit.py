@@ -28,7 +28,7 @@ from dbio_commit.protocol.markers.bodies import (
     in_utc,
     written,
 )
-from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, select, without_statistics
+from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, without_statistics
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, Schemas, check_schema, decode_schema
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
@@ -206,8 +206,9 @@ def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> 
 
     Bounds are hints. Those that cannot be read are ignored (PROTOCOL.md 7.3); `check_statistics` reports them.
     """
+    files = marker.dbio_commit.files if marker.dbio_commit else None
     with suppress(ValueError):
-        return _decode_bounds(marker, lower)
+        return files.bounds(lower) if files else {}
     return {}
 
 
@@ -215,26 +216,16 @@ def columns_in(marker: CommitMarker) -> Collection[str]:
     """The columns that have statistics in the marker, as its files spell them; none if these cannot be read."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
     with suppress(ValueError):
-        return decode_as(dict[str, Raw], files.statistics) if files else ()
+        return files.columns() if files else ()
     return ()
-
-
-def _decode_bounds(marker: CommitMarker, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
-    files = marker.dbio_commit.files if marker.dbio_commit else None
-    if files is None or lower == set():
-        return {}
-    told = decode_as(dict[str, Raw], files.statistics)
-    wanted = [column for column in told if lower is None or column.lower() in lower]
-    found = {column: decode_as(ColumnBounds, told[column]) for column in wanted}
-    if wrong := next((column for column, it in found.items() if it.lengths() != {len(marker.added)}), None):
-        raise ValueError(f"the bounds of {wrong!r:.60} are not one for each file")
-    return found
 
 
 def check_statistics(marker: CommitMarker, *, where: str) -> None:
     """Raises CorruptMarkerError if the statistics cannot be read. Then readers skip no files by them."""
+    files = marker.dbio_commit.files if marker.dbio_commit else None
     try:
-        _decode_bounds(marker)
+        if files:
+            files.bounds()
     except ValueError as error:
         raise CorruptMarkerError(
             f"the statistics in {where} cannot be read: {error}; its files are read, and none is skipped by them"
@@ -245,7 +236,7 @@ def select_files(marker: CommitMarker, *, added: Sequence[int], removed: Sequenc
     """The marker with only these of its added and removed paths, given by their indices."""
     info = marker.dbio_commit
     if info is not None and info.files is not None:
-        info = replace(info, files=select(info.files, added, bounds_in(marker)))
+        info = replace(info, files=info.files.select(added))
     return CommitMarker(
         added=[marker.added[i] for i in added], removed=[marker.removed[i] for i in removed], dbio_commit=info
     )

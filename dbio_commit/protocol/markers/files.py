@@ -1,17 +1,19 @@
 """The files that a commit adds, column by column, with the bounds of their values (PROTOCOL.md 7.3). Pure."""
 
 import math
+from abc import abstractmethod
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from msgspec import Raw
 from msgspec.structs import force_setattr, replace
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers.bodies import Body, Count, pack_json, written
+from dbio_commit.protocol.markers.bodies import Body, Count, Deferred, decode_as, pack_json, written
 from dbio_commit.protocol.types.bounds import Scalar
 
 
@@ -90,6 +92,28 @@ class ColumnBounds(Body, frozen=True, kw_only=True):
         return {len(self.min), len(self.max), len(self.nulls)}
 
 
+class StoredBounds(Deferred):
+    """The statistics of added files that are in a part of a checkpoint, and are read when they are needed."""
+
+    @abstractmethod
+    def columns(self) -> Collection[str]:
+        """As `AddedFiles.columns`."""
+
+    @abstractmethod
+    def bounds(self, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
+        """As `AddedFiles.bounds`."""
+
+    @abstractmethod
+    def select(self, kept: Sequence[int]) -> "StoredBounds":
+        """Those of the files with these indices."""
+
+    def raw(self) -> Raw:
+        return pack_bounds(self.bounds())
+
+    def copy(self) -> Self:
+        return self
+
+
 class AddedFiles(Body, frozen=True, kw_only=True):
     """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
 
@@ -100,7 +124,7 @@ class AddedFiles(Body, frozen=True, kw_only=True):
     rows: Sequence[Count | None]
     partition: Mapping[str, Sequence[str | None]] = written({})
     statistics: Raw = written(Raw(b"{}"))
-    """`ColumnBounds` by column, as JSON, which `bounds_in` decodes.
+    """`ColumnBounds` by column, as JSON or as `StoredBounds`, which `bounds` decodes.
 
     A million files have tens of millions of bounds. Most readers of a marker need none of them, others those of one
     column.
@@ -114,6 +138,55 @@ class AddedFiles(Body, frozen=True, kw_only=True):
 
     def lengths(self) -> set[int]:
         return {len(self.size), len(self.rows), *map(len, self.partition.values())}
+
+    def columns(self) -> Collection[str]:
+        """The columns that have statistics, as the files spell them. Raises ValueError for what cannot be read."""
+        stored = self._stored
+        return stored.columns() if stored else decode_as(dict[str, Raw], self.statistics)
+
+    def bounds(self, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
+        """The bounds by column. `lower` limits them to columns with these names in lower case.
+
+        Raises ValueError for what cannot be read.
+        """
+        if lower is not None and not lower:
+            return {}
+        if stored := self._stored:
+            return stored.bounds(lower)
+        told = decode_as(dict[str, Raw], self.statistics)
+        wanted = [column for column in told if lower is None or column.lower() in lower]
+        found = {column: decode_as(ColumnBounds, told[column]) for column in wanted}
+        if wrong := next((column for column, it in found.items() if it.lengths() != {len(self.size)}), None):
+            raise ValueError(f"the bounds of {wrong!r:.60} are not one for each file")
+        return found
+
+    def select(self, kept: Sequence[int]) -> "AddedFiles":
+        """Only the files with these indices. Statistics that cannot be read are left out."""
+
+        def of(values: Sequence[Any]) -> list[Any]:
+            return [values[i] for i in kept]
+
+        statistics: Any
+        if stored := self._stored:
+            statistics = stored.select(kept)
+        else:
+            told: dict[str, ColumnBounds] = {}
+            with suppress(ValueError):
+                told = self.bounds()
+            statistics = pack_bounds(
+                {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
+            )
+        return AddedFiles(
+            size=of(self.size),
+            rows=of(self.rows),
+            partition={column: of(values) for column, values in self.partition.items()},
+            statistics=statistics,
+        )
+
+    @property
+    def _stored(self) -> StoredBounds | None:
+        statistics: Any = self.statistics
+        return statistics if isinstance(statistics, StoredBounds) else None
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
@@ -146,20 +219,6 @@ def without_statistics(files: AddedFiles) -> AddedFiles:
 def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
     """Raises InvalidInputError for what is no JSON."""
     return pack_json(told, what="statistics")
-
-
-def select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBounds]) -> AddedFiles:
-    def of(values: Sequence[Any]) -> list[Any]:
-        return [values[i] for i in kept]
-
-    return AddedFiles(
-        size=of(files.size),
-        rows=of(files.rows),
-        partition={column: of(values) for column, values in files.partition.items()},
-        statistics=pack_bounds(
-            {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
-        ),
-    )
 
 
 def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:

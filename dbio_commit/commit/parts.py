@@ -1,0 +1,86 @@
+"""Writes the parts of a root: a part with what is new, and the merges that are due."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from msgspec import structs
+
+from dbio_commit.log.parts import merging, news, parquet
+from dbio_commit.log.parts.merging import Piece
+from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, plan_merges
+from dbio_commit.store import Store
+
+
+def write_parts(store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint) -> Checkpoint:
+    """Writes the parts of a new root. `checkpoint` has its transactions, `before` is the one that it follows.
+
+    Returns the root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
+    `log` was listed before.
+    """
+    number = checkpoint.number
+    old = before.commits if isinstance(before.commits, StoredCommits) else None
+    new = news.find_news(old.all if old else (), checkpoint.commits, old.keys if old else {}, number=number)
+    parts = [
+        *before.parts,
+        *_write(store, number, "files", [merging.piece_of_news(new.files, new.statistics)], since=number, until=number),
+        *_write(store, number, "commits", [Piece(new.commits)], since=number, until=number),
+    ]
+    cuts = [*before.cuts]
+    dropped = [*_still_there(before, log)]
+    reader = PartReader(store, number)
+    for merge in plan_merges(parts, cuts, LIMITS):
+        kind = merge.parts[0].kind
+        pieces, new_cuts = merging.merge(reader, merge)
+        since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
+        merged = _write(store, number, kind, pieces, since=since, until=until)
+        gone = {part.name for part in merge.parts}
+        parts = [*(part for part in parts if part.name not in gone), *merged]
+        dropped += [Dropped(part=part, into=[it.name for it in merged], by=number) for part in merge.parts]
+        cuts = sorted([*cuts, *new_cuts])
+    return replace(
+        checkpoint,
+        commits=StoredCommits(PartReader(store, number), parts),
+        parts=tuple(parts),
+        dropped=tuple(dropped),
+        cuts=tuple(cuts),
+    )
+
+
+def _write(store: Store, number: int, kind: PartKind, pieces: Sequence[Piece], *, since: int, until: int) -> list[Part]:
+    """Writes a part for each piece that has rows."""
+    found: list[Part] = []
+    for piece in pieces:
+        if not piece.table.num_rows:
+            continue
+        body, part = parquet.encode_part(piece.table, kind=kind, name=_new_name(number), since=since, until=until)
+        _put(store, part.name, body)
+        if piece.statistics:
+            body, statistics = parquet.encode_statistics(piece.statistics(), name=_new_name(number))
+            _put(store, statistics.name, body)
+            part = structs.replace(part, statistics=statistics)
+        found.append(part)
+    return found
+
+
+def _new_name(number: int) -> str:
+    return names.part(number, uuid4().hex)
+
+
+def _put(store: Store, name: str, body: bytes) -> None:
+    if len(body) > MAX_BYTES:
+        store.replace(name, body)
+    else:
+        store.put_if_absent(name, body)  # nobody else has this name: if it exists, an earlier attempt succeeded
+
+
+def _still_there(before: Checkpoint, log: Log) -> list[Dropped]:
+    """The parts of earlier roots whose objects were listed, with the times at which they were dropped."""
+    root = log.checkpoints.get(before.number)
+    dated = [it if it.at or not root else structs.replace(it, at=root.modified) for it in before.dropped]
+    return [it for it in dated if not log.parts.keys().isdisjoint(it.part.objects)]

@@ -1,0 +1,60 @@
+"""What a checkpoint adds to the parts of the one before it: rows for all that differs. No input or output."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.rows import FileRow, Key, News
+from dbio_commit.protocol.commits import Decided
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping[str, Key], *, number: int) -> News:
+    """The rows that parts with the transactions `before` need in order to have those `after`.
+
+    Both are in the order of the history. `keys` are the places of those before. A transaction that is in both, with
+    the same marker object, has not changed.
+    """
+    old = {commit.tid: commit for commit in before}
+    placed = _places(after, keys)
+    files: list[FileRow] = []
+    commits: list[tuple[Decided, Key, Mapping[str, FileRow]]] = []
+    described: list[Decided] = []
+    for commit in after:
+        known, key = old.get(commit.tid), placed[commit.tid]
+        if known is not None and known.marker is commit.marker:
+            if key != keys[commit.tid]:
+                commits.append((commit, key, rows.file_rows(commit)))
+            continue
+        now = rows.file_rows(commit)
+        had = rows.file_rows(known) if known else {}
+        files += (rows.gone_row(path, commit.tid) for path in had.keys() - now.keys())
+        files += (now[path] for path in now.keys() - had.keys())
+        described.append(commit)
+        if known is None or key != keys[commit.tid] or had.keys() - now.keys() != had.keys() ^ now.keys():
+            commits.append((commit, key, now))
+    left = sorted(old.keys() - {commit.tid for commit in after})
+    for tid in left:
+        files += (rows.gone_row(path, tid) for path in rows.file_rows(old[tid]))
+    table = rows.files_table(files)
+    return News(
+        files=table,
+        statistics=rows.statistics_table(table, described),
+        commits=pa.concat_tables([rows.commits_table(commits, number), rows.forgotten_commits(left, number)]),
+    )
+
+
+def _places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:
+    """A place for each commit, in their order. Those that have one keep it, as far as the order allows that."""
+    found: dict[str, Key] = {}
+    last = Key(-(1 << 62), 0)
+    for commit in commits:
+        at = (commit.modified - _EPOCH) // timedelta(microseconds=1)
+        key = keys.get(commit.tid) or Key(at, 0)
+        if key <= last:
+            key = Key(last.at, last.rank + 1)
+        found[commit.tid] = last = key
+    return found

@@ -1,0 +1,233 @@
+"""Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
+
+A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
+encodes and reads. Format and rules: PROTOCOL.md 7.4 and 9.7.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import Body, Count, in_utc
+
+PartKind = Literal["files", "commits"]
+"""`files` has a row for each path that a transaction added or removed, `commits` a row for each transaction."""
+
+Crc = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+
+Key = list[str]
+"""The beginning of a row's sort key: [directory, tid in the name or ""] of a file, [] of a commit."""
+
+
+class Group(Body, frozen=True, kw_only=True):
+    """A row group of a part: the bytes that a reader fetches together."""
+
+    first: Key
+    """The key of its first row."""
+    rows: Count
+    at: Count
+    """Where its bytes begin in the object."""
+    bytes: Count
+    crc: Crc
+    """The CRC-32 of these bytes."""
+
+
+class Statistics(Body, frozen=True, kw_only=True):
+    """The object with the statistics of a part's files, row by row in the same order and row groups."""
+
+    name: str
+    bytes: Count
+    footer: Count
+    """The bytes of its footer, which is its end."""
+    crc: Crc
+    """The CRC-32 of the footer. Each page has a checksum of its own."""
+
+    def __post_init__(self) -> None:
+        _check_object(self.name, self.bytes, self.footer)
+
+
+class Part(Body, frozen=True, kw_only=True):
+    """A part, as the root names it."""
+
+    kind: PartKind
+    name: str
+    """Its object, at the root of the table."""
+    since: Count
+    """The lowest number of the checkpoints whose news it has."""
+    until: Count
+    """The highest number of these checkpoints."""
+    bytes: Count
+    footer: Count
+    """The bytes of its footer, which is its end."""
+    crc: Crc
+    """The CRC-32 of the footer."""
+    groups: list[Group]
+    last: Key
+    """The key of its last row."""
+    statistics: Statistics | None = None
+
+    def __post_init__(self) -> None:
+        _check_object(self.name, self.bytes, self.footer)
+        if self.since > self.until:
+            raise ValueError(f"part {self.name} has news since {self.since} until {self.until}")
+        if not self.groups:
+            raise ValueError(f"part {self.name} has no rows")
+        at = 0
+        for group in self.groups:
+            if group.at < at or not group.rows:
+                raise ValueError(f"the row groups of part {self.name} are in disorder")
+            at = group.at + group.bytes
+        if at > self.bytes - self.footer:
+            raise ValueError(f"the row groups of part {self.name} reach into its footer")
+        length = 2 if self.kind == "files" else 0
+        keys = [*(group.first for group in self.groups), self.last]
+        if any(len(key) != length for key in keys) or any(a > b for a, b in pairwise(keys)):
+            raise ValueError(f"the keys of part {self.name} are in disorder")
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
+
+    @property
+    def first(self) -> Key:
+        return self.groups[0].first
+
+    @property
+    def objects(self) -> list[str]:
+        """The names of its objects."""
+        return [self.name, *([self.statistics.name] if self.statistics else [])]
+
+
+class Dropped(Body, frozen=True, kw_only=True):
+    """A part that the root does not name any more. Readers of earlier roots may still read it, and so may a rebuild."""
+
+    part: Part
+    into: list[str]
+    """The names of the parts that have its rows now."""
+    by: Count
+    """The number of the first root that does not name it."""
+    at: datetime | None = None
+    """The time of that root on the store. None in that root itself, whose own time it is."""
+
+    def __post_init__(self) -> None:
+        in_utc(self, "at")
+
+
+def _check_object(name: str, size: int, footer: int) -> None:
+    if names.part_number(name) is None:
+        raise ValueError(f"{name[:100]!r} is not the name of a part")
+    if not 8 <= footer <= size:
+        raise ValueError(f"part {name} has a footer of {footer} bytes in {size}")
+
+
+def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key]) -> None:
+    """Raises ValueError if an object is named twice, or if the cuts are in disorder."""
+    objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
+    if len({*objects}) != len(objects):
+        raise ValueError("a part is named twice")
+    if any(len(cut) != 2 for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
+        raise ValueError("the cuts are in disorder")
+
+
+# --- merges -------------------------------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """When parts are merged, in rows."""
+
+    split: int = 1_600_000
+    """A merge of parts that lie in no range and have this many rows is cut into ranges."""
+    budget: int = 1_000_000
+    """About how many rows the merges of ranges in one checkpoint may have. One of any size is always done."""
+    most: int = 500_000
+    """A merge with more rows than twice this is cut into parts of about this size, each of a new range."""
+
+
+LIMITS = Limits()
+
+
+class Merge(NamedTuple):
+    """Some parts of one kind become one, or one for each of several ranges."""
+
+    parts: Sequence[Part]
+    is_whole: bool
+    """Whether rows of forgotten paths and transactions may be left out: no other part has what these rows hide."""
+    pieces: int = 1
+    """Into how many ranges of about the same size the rows are cut. The cuts are new ones."""
+    cuts: Sequence[Key] = ()
+    """The existing cuts at which the rows are cut, too."""
+
+
+def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
+    """The merges that a checkpoint with these parts, oldest first, does before it is written.
+
+    A part is merged with the younger ones if it has no more rows than these together. So all merges together rewrite
+    each row a few times only, and there are few parts. Parts of large tables lie in ranges of keys, and each range is
+    merged by itself, so that no checkpoint rewrites a large table as a whole.
+    """
+    commits = [part for part in parts if part.kind == "commits"]
+    loose: list[Part] = []
+    ranged: dict[int, list[Part]] = {}
+    for part in parts:
+        if part.kind == "files":
+            where = _range_of(part, cuts)
+            (loose if where is None else ranged.setdefault(where, [])).append(part)
+    merges: list[Merge] = []
+    if due := _due(commits):
+        merges.append(Merge(due, _is_whole(due, parts)))
+    if due := _due(loose):
+        rows = _rows(due)
+        if rows < limits.split:
+            merges.append(Merge(due, _is_whole(due, parts)))
+        else:
+            merges.append(Merge(due, _is_whole(due, parts), cuts=cuts, pieces=1 if cuts else _pieces(rows, limits)))
+    left = limits.budget
+    for where in sorted(ranged, key=lambda it: (-len(ranged[it]), it)):
+        due = _due(ranged[where])
+        rows = _rows(due)
+        if due and (rows <= left or left == limits.budget):
+            merges.append(Merge(due, _is_whole(due, parts), pieces=_pieces(rows, limits)))
+            left -= rows
+    return merges
+
+
+def _range_of(part: Part, cuts: Sequence[Key]) -> int | None:
+    """The range between two cuts in which the part lies; None if it lies in several, or if there are no cuts.
+
+    Range i has the keys from cut i-1 on, and below cut i.
+    """
+    first, last = (sum(cut <= key for cut in cuts) for key in (part.first, part.last))
+    return first if cuts and first == last else None
+
+
+def _is_whole(merged: Sequence[Part], parts: Iterable[Part]) -> bool:
+    """Whether no other part has a row that a row of the merged parts hides: what is hidden came before, or with it."""
+    first, last = min(part.first for part in merged), max(part.last for part in merged)
+    until = max(part.until for part in merged)
+    chosen = {part.name for part in merged}
+    return not any(
+        part.kind == merged[0].kind and part.name not in chosen and part.since <= until
+        and part.first <= last and part.last >= first
+        for part in parts
+    )  # fmt: skip
+
+
+def _rows(parts: Iterable[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _pieces(rows: int, limits: Limits) -> int:
+    return -(-rows // limits.most) if rows > 2 * limits.most else 1
+
+
+def _due(parts: Sequence[Part]) -> list[Part]:
+    """The youngest parts that are merged; none if there is nothing to do. `parts` are oldest first."""
+    count, total = 1, parts[-1].rows if parts else 0
+    while count < len(parts) and parts[-count - 1].rows <= total:
+        total += parts[-count - 1].rows
+        count += 1
+    return [*parts[-count:]] if count > 1 else []
