@@ -16,7 +16,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import committed_by
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -59,7 +59,7 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot.log, before, checkpoint, created=now)
+    written, body = _encode(store, snapshot, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
     _withdraw(store, written)
@@ -73,18 +73,16 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(
-    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, *, created: datetime
-) -> tuple[Checkpoint, bytes]:
+def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
     """The body of the checkpoint. Before that, writes its parts if the table is large."""
     paths = sum(len(commit.marker.added) + len(commit.marker.removed) for commit in checkpoint.commits)
-    if not before.parts and paths < LARGE_FILES:
+    if not snapshot.checkpoint.parts and paths < LARGE_FILES:
         body = encode_checkpoint(checkpoint, created=created)
         if len(body) <= LARGE_BYTES:
             return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
-    root = write_parts(store, log, before, checkpoint)
+    root = write_parts(store, snapshot.log, snapshot.checkpoint, checkpoint, snapshot.layouts)
     return root, encode_root(root, created=created)
 
 

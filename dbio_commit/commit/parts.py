@@ -1,6 +1,6 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -11,13 +11,18 @@ from dbio_commit.log.parts.merging import Piece
 from dbio_commit.log.parts.reader import PartReader, StoredCommits
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
-from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, plan_merges
+from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_merges
+from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.state import live_files
 from dbio_commit.store import Store
 
 
-def write_parts(store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint) -> Checkpoint:
+def write_parts(
+    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, layouts: Collection[Layout]
+) -> Checkpoint:
     """Writes the parts of a new root. `checkpoint` has its transactions, `before` is the one that it follows.
 
     Returns the root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
@@ -49,6 +54,20 @@ def write_parts(store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoi
         parts=tuple(parts),
         dropped=tuple(dropped),
         cuts=tuple(cuts),
+        state=state_of(checkpoint.commits, layouts),
+    )
+
+
+def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
+    """What the files of these transactions add up to."""
+    live = live_files(commits)
+    added = {path for commit in commits for path in commit.marker.added}
+    return State(
+        files=len(live),
+        bytes=sum(max(file.size, 0) for file in live),
+        layouts=sorted(map(list, layouts)),
+        absent=sorted({tid for commit in commits for tid in commit.marker.removed_tids}),
+        hides=any(path not in added for commit in commits for path in commit.marker.removed),
     )
 
 

@@ -271,7 +271,7 @@ def _writers(files: pa.Table) -> Any:
 
 def _ranks(column: Any) -> Any:
     """For each text its place among all texts of the column."""
-    whole = _dictionary(column.unify_dictionaries())
+    whole = dictionary(column.unify_dictionaries())
     texts = listed(whole.dictionary)
     rank = {text: i for i, text in enumerate(sorted(texts))}
     return pa.array([rank[text] for text in texts], pa.int32()).take(whole.indices)
@@ -319,14 +319,14 @@ def slices(files: pa.Table) -> Slices:
     files = without_gone(files, keep_gone=False).unify_dictionaries().combine_chunks()
     if not files.num_rows:
         return Slices([], [], [], [], [], [], [], [], [], {})
-    tids = _dictionary(files["tid"])
+    tids = dictionary(files["tid"])
     order = pc.sort_indices(
         pa.table([tids.indices, files["added"], files["removed"]], names=["tid", "added", "removed"]),
         sort_keys=[("tid", "ascending"), ("added", "ascending"), ("removed", "ascending")],
     )
     files = files.take(order)
     codes = tids.indices.take(order).to_pylist()
-    directory = _dictionary(files["directory"])
+    directory = dictionary(files["directory"])
     texts = listed(directory.dictionary)
     prefixes = pa.array([f"{text}/" if text else "" for text in texts], pa.string()).take(directory.indices)
     join: Any = pc.binary_join_element_wise
@@ -345,7 +345,7 @@ def slices(files: pa.Table) -> Slices:
     )
 
 
-def _dictionary(column: Any) -> Any:
+def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
