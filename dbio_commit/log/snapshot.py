@@ -80,8 +80,19 @@ def _source(name: str) -> Source:
 
 
 @internal(
-    *("app_versions", "checkpoint", "decided", "first_layout", "foreign", "layouts", "log", "metadata", "news"),
-    *("origin", "redated_until", "refuse_patterns", "source", "strange"),
+    *(
+        "app_versions",
+        "checkpoint",
+        "decided",
+        "first_layout",
+        "foreign",
+        "layouts",
+        "log",
+        "metadata",
+        "news",
+        "outlines",
+    ),
+    *("origin", "redated_until", "refuse_patterns", "source", "strange", "transactions"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -110,6 +121,8 @@ class Snapshot:
     are read from these when they are first needed."""
     news: tuple[Decided, ...] = field(default=(), repr=False)
     """Of these, the transactions that the checkpoint does not cover."""
+    outlines: Sequence[Decided] | None = field(default=None, repr=False)
+    """The same transactions, without the paths of those in parts; None if the checkpoint has no parts."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
@@ -138,7 +151,7 @@ class Snapshot:
     @property
     def tids(self) -> tuple[str, ...]:
         """The tids of the committed transactions, oldest first."""
-        return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
+        return tuple(commit.tid for commit in self.transactions if not commit.marker.is_abort)
 
     @property
     def tid(self) -> str | None:
@@ -146,7 +159,7 @@ class Snapshot:
 
         For a conditional write, give `etag`: another commit may have come in the same moment as the newest.
         """
-        return next((commit.tid for commit in reversed(self.decided) if not commit.marker.is_abort), None)
+        return next((commit.tid for commit in reversed(self.transactions) if not commit.marker.is_abort), None)
 
     @property
     def etag(self) -> str:
@@ -157,7 +170,7 @@ class Snapshot:
             seen = table.snapshot()
             dbio.write(result, path, mode="overwrite", if_match=seen.etag)
         """
-        return etag_of(self.decided)
+        return etag_of(self.transactions)
 
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
@@ -264,6 +277,11 @@ class Snapshot:
         return (self.metadata.settings or {}) if self.scope is Scope.TABLE else {}
 
     # --- internal, for other modules of dbio --------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> Sequence[Decided]:
+        """As `decided`, but the paths of those in parts are left out, and are not read."""
+        return self.decided if self.outlines is None else self.outlines
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -65,6 +65,7 @@ def _snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
         first_layout=tuple(settled.descriptor.partition_columns),
         decided=Late(lambda: in_order(settled.decided)),
         news=tuple(news),
+        outlines=Late(lambda: in_order([*settled.checkpoint.outlines(news), *news])),
         checkpoint=settled.checkpoint,
         log=settled.log,
         origin=settled.origin,

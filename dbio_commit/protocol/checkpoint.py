@@ -7,7 +7,7 @@ This module encodes and decodes their bodies, and decides what may be left out. 
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -66,6 +66,10 @@ def max_unpacked(packed_bytes: int) -> int:
 class CommitsInParts(Sequence[Decided]):
     """The transactions in the parts of a root, which are read when they are first needed."""
 
+    @abstractmethod
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        """The transactions without their paths, except those of `removed`, by tid. They count as forgotten."""
+
     @property
     @abstractmethod
     def tids(self) -> Set[str]:
@@ -103,6 +107,16 @@ class Checkpoint:
     def covered(self) -> Set[str]:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
+
+    def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
+        """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
+        if not isinstance(self.commits, CommitsInParts):
+            return self.commits
+        removed: dict[str, set[str]] = {}
+        for path in (path for commit in news for path in commit.marker.removed):
+            if writer := names.parse_data_file(names.split(path)[1]):
+                removed.setdefault(writer, set()).add(path)
+        return self.commits.outlines(removed)
 
 
 ROOT: Final = 2

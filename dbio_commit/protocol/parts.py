@@ -111,6 +111,8 @@ class State(Body, frozen=True, kw_only=True):
     """How many are live."""
     bytes: Count
     """The size of the live ones together, as far as it is known."""
+    unknown: Count = written(0)
+    """How many live files have no known size."""
     layouts: list[list[str]]
     """The partition columns that the table has, and had before they changed."""
     absent: list[str] = written([])

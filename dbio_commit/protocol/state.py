@@ -39,6 +39,13 @@ class Added(NamedTuple):
     sizes: Sequence[int]
 
 
+def live_among(files: Sequence[DataFile], paths: Collection[str]) -> set[str]:
+    """Those of these paths that are live."""
+    if isinstance(files, FilesInParts):
+        return {*files.find(paths)}
+    return {file.path for file in files if file.path in paths}
+
+
 Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
 
@@ -54,8 +61,17 @@ class FilesInParts(Sequence[DataFile]):
         """
 
     @abstractmethod
+    def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
+        """Those of these paths that are live, each with its number of rows, or None if that is not known."""
+
+    @abstractmethod
     def whole(self) -> "LiveFiles":
         """All of them, in memory."""
+
+    @property
+    @abstractmethod
+    def unknown(self) -> int:
+        """How many have no known size."""
 
     @property
     @abstractmethod

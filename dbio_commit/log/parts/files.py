@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader, StoredCommits
@@ -83,6 +84,16 @@ class PartFiles(FilesInParts):
     def size(self) -> int:
         return self._state.bytes - self._lost[1] + sum(max(file.size, 0) for file in self._new)
 
+    @property
+    def unknown(self) -> int:
+        return self._state.unknown + len(self._new.of_unknown_size())
+
+    @property
+    def hides(self) -> bool:
+        """Whether a path is removed that no transaction adds, as far as that is known without reading all parts."""
+        added = {path for commit in self._news for path in commit.marker.added}
+        return self._state.hides or not self._removed - added <= self._gone.keys()
+
     @overload
     def __getitem__(self, index: int) -> DataFile: ...
     @overload
@@ -116,7 +127,7 @@ class PartFiles(FilesInParts):
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` has answered it
         chosen: list[DataFile] = []
-        for table in self._live(may):
+        for table in self._live(lambda text: may(names.parse_partition(text))):
             files = self._files(table)
             if holds:
                 bounds = self._bounds(table, columns)
@@ -132,12 +143,20 @@ class PartFiles(FilesInParts):
                 chosen.append(file)
         return _collected(chosen)
 
+    def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
+        found: dict[str, int | None] = {}
+        directories = {names.split(path)[0] for path in paths}
+        for table in self._live(lambda text: text in directories):
+            found |= {row["path"]: row["rows"] for row in _dicts(table, paths)}
+        told = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
+        return found | {file.path: told.get(file.path) for file in self._new if file.path in paths}
+
     # --- rows -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _new(self) -> LiveFiles:
         """The live files that the news add."""
-        live = live_files(self._news)
+        live = with_sizes(self._store, live_files(self._news))
         absent = set(self._state.absent)
         is_odd = any(names.parse_data_file(names.split(file.path)[1]) != file.tid for file in live)
         if not absent and not self._state.hides and not is_odd:
@@ -151,10 +170,13 @@ class PartFiles(FilesInParts):
         if self._removed_tids:
             left = [*chain.from_iterable(rows.listed(table["size"]) for table in self._live(None))]
             return self._state.files - len(left), self._state.bytes - sum(size or 0 for size in left)
-        if not self._removed and not self._replaced:
-            return 0, 0
-        sizes = self._find(self._removed | self._replaced).live.values()
-        return len(sizes), sum(size or 0 for size in sizes)
+        return len(self._gone), sum(size or 0 for size in self._gone.values())
+
+    @cached_property
+    def _gone(self) -> dict[str, int | None]:
+        """The live paths of the parts that the news remove or replace, with their sizes."""
+        paths = self._removed | self._replaced
+        return self._find(paths).live if paths else {}
 
     @cached_property
     def _replaced(self) -> set[str]:
@@ -177,10 +199,10 @@ class PartFiles(FilesInParts):
         assert isinstance(commits, StoredCommits)
         return commits.keys
 
-    def _live(self, may: Callable[[Partition], bool] | None) -> Iterator[pa.Table]:
-        """The rows of live files, table by table."""
+    def _live(self, may: Callable[[str], bool] | None) -> Iterator[pa.Table]:
+        """The rows of live files in directories for which the function is true, table by table."""
         removed, replaced = self._removed, self._replaced
-        for table in self._tables(None if may is None else lambda text: may(names.parse_partition(text))):
+        for table in self._tables(may):
             live = _live_rows(table, self._commit_keys)
             if removed or replaced:
                 live = _without(live, removed | replaced)
@@ -378,11 +400,11 @@ def _paths(table: pa.Table) -> list[str]:
 
 
 def _dicts(table: pa.Table, paths: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The path and size of the rows of these paths."""
+    """The path, size and rows of the rows of these paths."""
     _, some = _with_names(table, paths)
-    for path, size in zip(_paths(some), rows.listed(some["size"]), strict=True):
+    for path, size, count in zip(_paths(some), rows.listed(some["size"]), rows.listed(some["rows"]), strict=True):
         if path in paths:
-            yield {"path": path, "size": size}
+            yield {"path": path, "size": size, "rows": count}
 
 
 def _all_but(count: int, lost: Collection[int]) -> Any:
