@@ -13,6 +13,7 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import snapshot_of_parts
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import Decided, committed_by
@@ -173,6 +174,8 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
+    if settled.checkpoint.parts:
+        return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,

@@ -38,7 +38,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Che
     """
     number, before = checkpoint.number, snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
-    adds = checkpoint.commits is snapshot.transactions
+    adds = old is not None and checkpoint.commits is snapshot.transactions
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
         known = [commit for commit in snapshot.transactions if commit.tid in old.tids]

@@ -25,7 +25,7 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
     if settled.checkpoint.parts and as_of is None:
-        return _snapshot_of_parts(store, settled)
+        return snapshot_of_parts(store, settled)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
     files = live_files(commits)
@@ -51,7 +51,7 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
     )
 
 
-def _snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
+def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
     """The state now. What is in parts of the checkpoint is read when it is needed."""
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
 
