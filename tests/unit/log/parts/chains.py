@@ -54,10 +54,11 @@ def said(commit: Decided) -> Any:
         marker.added,
         list(dict.fromkeys(marker.removed)),
         commit.forgotten,
-        [*columns_in(marker)],
+        marker.added and [*columns_in(marker)],
         {
             column: ([*map(repr, it.min)], [*map(repr, it.max)], list(it.nulls))
             for column, it in bounds_in(marker).items()
+            if marker.added
         },
         info and with_fields(info, schema=b"", files=None, whole=None),
         info and bytes(info.schema),
