@@ -59,7 +59,7 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    body = encode_checkpoint(checkpoint, created=now)
+    body = encode_checkpoint(checkpoint, created=now, warn=lambda why: _log.warning("%s: %s", store.url, why))
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
     return None
@@ -67,7 +67,7 @@ def write_checkpoint(
 
 MOST_BYTES = 8 * 1024**2
 """If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
-one all the same if readers would soon refuse the table."""
+one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 64 * 1024**2
 """Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
@@ -78,8 +78,9 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
 
     `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
     covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
-    than what is committed. If readers would soon refuse the table for its uncovered markers, it writes one however
-    large the last was. A failure is only logged, since the commit stands. It purges nothing: only vacuum does.
+    than what is committed. If the uncovered markers are so large together that readers would soon read them without
+    statistics, it writes one however large the last was. A failure is only logged, since the commit stands. It purges
+    nothing: only vacuum does.
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
@@ -108,9 +109,10 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock) -> str | None:
-    """Makes a table readable that has too many uncovered commit markers: writes checkpoints, part by part.
+    """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
-    Returns the name of the last one. Raises as `read_snapshot` and `write_checkpoint` do.
+    So the checkpoints have the statistics of all markers, and the memory is bounded. Returns the name of the last
+    checkpoint, or None. Raises as `read_snapshot` and `write_checkpoint` do.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
@@ -120,7 +122,8 @@ def catch_up(store: Store, clock: Clock) -> str | None:
 
 
 def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """The state after the oldest commits, as many as can be read at once. None if all can be, or it is no table."""
+    """The state after the oldest commits, as many as are read with their statistics. None if all are, or if this is no
+    table."""
     log = parse_log(store.list_log())
     if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
         return None

@@ -105,6 +105,8 @@ class AddedFiles(Body, frozen=True, kw_only=True):
     A million files have tens of millions of bounds. Most readers of a marker need none of them, others those of one
     column.
     """
+    statistics_left_out: bool = False
+    """Whether there were statistics, and a marker or checkpoint left them out."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "size", _compact_numbers(self.size))
@@ -140,7 +142,10 @@ def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
 
 
 def without_statistics(files: AddedFiles) -> AddedFiles:
-    return replace(files, statistics=pack_bounds({}))
+    """The same without statistics. If there were any, `statistics_left_out` says so."""
+    empty = pack_bounds({})
+    had_some = memoryview(files.statistics).nbytes > memoryview(empty).nbytes
+    return replace(files, statistics=empty, statistics_left_out=files.statistics_left_out or had_some)
 
 
 def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
@@ -159,6 +164,7 @@ def select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBoun
         statistics=pack_bounds(
             {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
         ),
+        statistics_left_out=files.statistics_left_out,
     )
 
 
