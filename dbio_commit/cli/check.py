@@ -122,7 +122,10 @@ def advice(report: CheckReport) -> str:
     wrong: list[str] = []
     if count := len(report.corrupt):
         markers = count_text(count, "corrupt marker")
-        wrong.append(f"Readers refuse this table: inspect {markers}, and remove those that no dbio writer wrote.")
+        wrong.append(
+            f"Readers refuse this table: bring {markers} back from a version of the bucket or from a backup, and see "
+            "docs/OPERATIONS.md."
+        )
     if count := len(report.missing) + len(report.wrong_size):
         files = count_text(count, "file")
         wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")

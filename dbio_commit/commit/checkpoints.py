@@ -111,13 +111,18 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 def catch_up(store: Store, clock: Clock) -> str | None:
     """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
-    So the checkpoints have the statistics of all markers, and the memory is bounded. Returns the name of the last
-    checkpoint, or None. Raises as `read_snapshot` and `write_checkpoint` do.
+    So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
+    be made is logged, and ends this: the caller reads the rest without statistics. Returns the name of the last
+    checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
         prove_store(store)
-        name = write_checkpoint(store, clock, state) or name
+        try:
+            name = write_checkpoint(store, clock, state) or name
+        except InvalidInputError as error:
+            _log.warning("%s: the oldest commits have no checkpoint that keeps their statistics: %s", store.url, error)
+            break
     return name
 
 

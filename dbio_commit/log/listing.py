@@ -365,7 +365,7 @@ def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(
-            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; inspect it"
+            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; {INSPECT}"
         )
     return log.last_turn
 

@@ -21,6 +21,7 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import (
+    INSPECT,
     MAX_BYTES,
     VERSION,
     Body,
@@ -210,7 +211,8 @@ def encode_checkpoint(
                 warn(_left_out(checkpoint, len(whole), unpacked))
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
-        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
+        why = str(error).removesuffix(f"; {BRING_BACK}").removesuffix(f"; {INSPECT}")
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {why}") from None
     raise InvalidInputError(
         f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
         f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"

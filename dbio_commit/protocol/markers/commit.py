@@ -293,7 +293,8 @@ def encode_commit(
                 warn(note)
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
-        raise InvalidInputError(f"this cannot be committed, because no reader could read it: {error}") from None
+        why = str(error).removesuffix(f"; {INSPECT}")
+        raise InvalidInputError(f"this cannot be committed, because no reader could read it: {why}") from None
     raise InvalidInputError(
         f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
         f"removed files, and one PUT holds {limit_bytes}; write fewer and larger files, or in several transactions"
@@ -352,14 +353,18 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
     """In the directory scope, markers name only files of their own directory, and each by its path."""
     if marker.removed_tids:
         raise CorruptMarkerError(
-            f"{where} removes all files of whole transactions, which only the markers of a dbio table may do; {INSPECT}"
+            f"{where} removes all files of whole transactions, which only the markers of a dbio table may do. "
+            f"{_MAY_BE_TABLE}; otherwise {INSPECT}"
         )
     for name in (*marker.added, *marker.removed):
         if "/" in name:
             raise CorruptMarkerError(
                 f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
-                "root a marker counts for its own directory only. Inspect it"
+                f"root a marker counts for its own directory only. {_MAY_BE_TABLE}; otherwise {INSPECT}"
             )
+
+
+_MAY_BE_TABLE = f"If this was a dbio table, bring its {names.DESCRIPTOR} back, from a copy or from a backup"
 
 
 class _Info(Struct):

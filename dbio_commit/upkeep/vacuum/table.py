@@ -4,7 +4,6 @@ The order of the steps keeps the table safe at every moment, even if the vacuum 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +11,6 @@ from dbio_commit.base.errors import (
     CheckpointLostError,
     CorruptMarkerError,
     DbioError,
-    InvalidInputError,
     MissingPackageError,
     ObjectNotFoundError,
     TransactionStateError,
@@ -55,8 +53,7 @@ class TableVacuum:
 
     def run(self) -> None:
         if not self._hands.dry_run:
-            with suppress(InvalidInputError):  # then the checkpoint at the end does not fit, either, which is reported
-                self._hands.checkpoint = catch_up(self._store, self._clock)
+            self._hands.checkpoint = catch_up(self._store, self._clock)
         snapshot = read_snapshot(self._store, self._clock)
         late = plan.timed_out(snapshot, self._hands.horizons)
         if self._hands.dry_run:
