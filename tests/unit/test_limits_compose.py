@@ -121,7 +121,8 @@ def test_the_bounds_of_writers_are_within_those_of_readers() -> None:
     for write_body in (encode_commit, encode_checkpoint):
         assert defaults(write_body)["limit_bytes"] == MAX_BYTES
     assert TableRoot.refer_above <= MAX_BYTES
-    for store in {Store, MemoryStore, *Store.__subclasses__()}:
+    stores: set[type[Store]] = {Store, MemoryStore, *Store.__subclasses__()}
+    for store in stores:
         assert defaults(store.get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
     assert MAX_BYTES <= listing.STATISTICS_BYTES  # so that a part of `in_parts` keeps its statistics, whatever it is
     assert MAX_BYTES <= listing._AT_ONCE_BYTES

@@ -21,6 +21,7 @@ STATISTICS = {"id": Bounds(1, 2, 0), "name": Bounds("a" * 60, "b" * 60, 0)}
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, function: Callable[..., object], most: int) -> None:
+    assert function.__kwdefaults__
     monkeypatch.setitem(function.__kwdefaults__, "limit_bytes", most)
 
 
