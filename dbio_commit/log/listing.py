@@ -235,7 +235,7 @@ class Unkept(NamedTuple):
         """One sentence with the reason, and one with the next step. `url` is the table's."""
         step = {
             Scope.TABLE: f"`{command('dbio', 'checkpoint', url)}` makes a checkpoint of them, with their statistics",
-            Scope.DIRECTORY: f"`{command('dbio', 'adopt', url)}` makes it a table, in which checkpoints cover them",
+            Scope.DIRECTORY: f"`{command('dbio', 'vacuum', url)}` deletes those that no reader needs",
         }
         return (
             f"the statistics in {self.markers} commit markers were not kept in memory, because these markers have "

@@ -26,7 +26,8 @@ from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.schema import MOST_NESTED, MOST_NESTED_READ
 from dbio_commit.protocol.names import Kind
-from dbio_commit.store import Store
+from dbio_commit.store.fsspec_store import FsspecStore
+from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum import directory_plan
@@ -121,9 +122,8 @@ def test_the_bounds_of_writers_are_within_those_of_readers() -> None:
     for write_body in (encode_commit, encode_checkpoint):
         assert defaults(write_body)["limit_bytes"] == MAX_BYTES
     assert TableRoot.refer_above <= MAX_BYTES
-    stores: set[type[Store]] = {Store, MemoryStore, *Store.__subclasses__()}
-    for store in stores:
-        assert defaults(store.get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
+    for get in {MemoryStore.get, LocalStore.get, *(it.get for it in FsspecStore.__subclasses__())}:
+        assert defaults(get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
     assert MAX_BYTES <= listing.STATISTICS_BYTES  # so that a part of `in_parts` keeps its statistics, whatever it is
     assert MAX_BYTES <= listing._AT_ONCE_BYTES
     longest = len(f'"{names.committed("9" * names._MAX_NAME)}",')
@@ -458,7 +458,7 @@ def test_a_directory_is_read_and_vacuumed_however_large_its_markers_are_together
     shrink(monkeypatch, max(markers(directory)))
     snapshot(directory, before)
     [warning] = [it.getMessage() for it in caplog.records if "not kept in memory" in it.getMessage()]
-    assert f"`dbio adopt {directory.url}` makes it a table" in warning
+    assert f"`dbio vacuum {directory.url}` deletes those that no reader needs" in warning
     assert "not kept in memory" in directory.check().unkept_statistics
     check(directory, before)
     vacuum(directory, before)
