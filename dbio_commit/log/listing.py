@@ -234,7 +234,7 @@ class Unkept(NamedTuple):
     def say(self, url: str, scope: Scope) -> str:
         """One sentence with the reason, and one with the next step. `url` is the table's."""
         step = {
-            Scope.TABLE: f"`{command('dbio', 'checkpoint', url)}` makes a checkpoint of them, with their statistics",
+            Scope.TABLE: f"`{command('dbio', 'checkpoint', url)}` writes checkpoints that cover them",
             Scope.DIRECTORY: f"`{command('dbio', 'vacuum', url)}` deletes those that no reader needs",
         }
         return (

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,8 +123,9 @@ def test_the_bounds_of_writers_are_within_those_of_readers() -> None:
     for write_body in (encode_commit, encode_checkpoint):
         assert defaults(write_body)["limit_bytes"] == MAX_BYTES
     assert TableRoot.refer_above <= MAX_BYTES
-    for get in {MemoryStore.get, LocalStore.get, *(it.get for it in FsspecStore.__subclasses__())}:
-        assert defaults(get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
+    stores: list[Any] = [MemoryStore, LocalStore, *FsspecStore.__subclasses__()]
+    for store in stores:
+        assert defaults(store.get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
     assert MAX_BYTES <= listing.STATISTICS_BYTES  # so that a part of `in_parts` keeps its statistics, whatever it is
     assert MAX_BYTES <= listing._AT_ONCE_BYTES
     longest = len(f'"{names.committed("9" * names._MAX_NAME)}",')
