@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -80,9 +81,11 @@ LARGE_BYTES = 2 * 1024**2
 def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
     """The body of the checkpoint. Before that, writes its parts if the table is large."""
     if not snapshot.checkpoint.parts and _count_paths(checkpoint.commits) < LARGE_FILES:
-        body = encode_checkpoint(checkpoint, created=created)
-        if len(body) <= LARGE_BYTES:
-            return checkpoint, body
+        left_out: list[str] = []
+        with suppress(InvalidInputError):  # it does not fit into one object
+            body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
+            if len(body) <= LARGE_BYTES and not left_out:
+                return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
     root = write_parts(store, snapshot, checkpoint)
@@ -109,7 +112,7 @@ def _withdraw(store: Store, lost: Checkpoint) -> None:
 
 MOST_BYTES = 8 * 1024**2
 """If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
-one all the same if readers would soon refuse the table."""
+one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 64 * 1024**2
 """Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
@@ -120,8 +123,9 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
 
     `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
     covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
-    than what is committed. If readers would soon refuse the table for its uncovered markers, it writes one however
-    large the last was. A failure is only logged, since the commit stands. It purges nothing: only vacuum does.
+    than what is committed. If the uncovered markers are so large together that readers would soon read them without
+    statistics, it writes one however large the last was. A failure is only logged, since the commit stands. It purges
+    nothing: only vacuum does.
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
@@ -153,19 +157,26 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock) -> str | None:
-    """Makes a table readable that has too many uncovered commit markers: writes checkpoints, part by part.
+    """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
-    Returns the name of the last one. Raises as `read_snapshot` and `write_checkpoint` do.
+    So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
+    be made is logged, and ends this: the caller reads the rest without statistics. Returns the name of the last
+    checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
         prove_store(store)
-        name = write_checkpoint(store, clock, state) or name
+        try:
+            name = write_checkpoint(store, clock, state) or name
+        except InvalidInputError as error:
+            _log.warning("%s: the oldest commits have no checkpoint that keeps their statistics: %s", store.url, error)
+            break
     return name
 
 
 def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """The state after the oldest commits, as many as can be read at once. None if all can be, or it is no table."""
+    """The state after the oldest commits, as many as are read with their statistics. None if all are, or if this is no
+    table."""
     log = parse_log(store.list_log())
     if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
         return None

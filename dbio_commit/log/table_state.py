@@ -99,8 +99,8 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     if file := files.outside(columns):
         raise CorruptMarkerError(
             f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-            f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
-            "marker if that commit was a mistake"
+            f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
+            "the marker and these files out of the table, keep them, and write their rows again into their partitions"
         )
 
 

@@ -57,6 +57,7 @@ COMMITS = pa.schema(
         ("schema", _TEXTS),
         ("has_files", pa.bool_()),
         ("has_whole", pa.bool_()),
+        ("statistics_left_out", pa.bool_()),  # as the marker records under `files`
         ("columns", pa.list_(pa.string())),  # the columns with statistics, as the files spell them
         ("added", pa.int64()),  # how many rows of files, without change files, add a path
         ("removed", pa.int64()),  # how many rows of files remove one
@@ -179,6 +180,7 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number:
         "info": encode(plain).decode() if plain else None,
         "schema": bytes(info.schema).decode() if info and info.schema else None,
         "has_files": bool(info and info.files),
+        "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
         "added": sum(row.added is not None and row.removed is None for row in files.values()),
@@ -339,11 +341,8 @@ def slices(files: pa.Table) -> Slices:
     codes = tids.indices.take(order).to_pylist()
     directory = dictionary(files["directory"])
     texts = listed(directory.dictionary)
-    prefixes = pa.array([f"{text}/" if text else "" for text in texts], pa.string()).take(directory.indices)
-    join: Any = pc.binary_join_element_wise
-    paths = join(prefixes, files["name"].combine_chunks(), "")
     return Slices(
-        paths=listed(paths),
+        paths=listed(paths_of(files)),
         directories=listed(directory.indices),
         partitions=[names.parse_partition(text) for text in texts],
         added=listed(files["added"]),
@@ -360,6 +359,14 @@ def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def paths_of(files: pa.Table) -> Any:
+    """The path of each row."""
+    directory = dictionary(files["directory"])
+    prefixes = [f"{text}/" if text else "" for text in listed(directory.dictionary)]
+    join: Any = pc.binary_join_element_wise
+    return join(pa.array(prefixes, pa.string()).take(directory.indices), files["name"].combine_chunks(), "")
 
 
 def _ranges(codes: Sequence[int], tids: Sequence[str]) -> dict[str, range]:
@@ -409,6 +416,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 size=[_known(of.sizes[i]) for i in adds],
                 rows=[of.rows[i] for i in adds],
                 partition=_partition(of, adds),
+                statistics_left_out=row["statistics_left_out"],
                 statistics=_statistics(row["columns"] if adds else (), [of.places[i] for i in adds], bounds),
             )
         if row["has_whole"]:

@@ -107,7 +107,11 @@ def pack_json(value: Any, *, what: str) -> Raw:
         raise InvalidInputError(f"these {what} cannot be committed: {error!s:.200}") from None
 
 
-INSPECT = "inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
+INSPECT = (
+    "do not delete it, since it may be all that records a commit: bring back what its writer wrote, from a version of "
+    "the bucket or from a backup. If no writer can have made it, move it out of the table, and keep it"
+)
+"""What to do about an object of the log that cannot be read. It may have been valid."""
 
 _B = TypeVar("_B", bound=Body)
 
