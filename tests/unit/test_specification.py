@@ -6,18 +6,26 @@ Its bodies, links and anchors are checked in `test_docs`, with those of all docu
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dbio_commit.commit.parts import write_parts
+from dbio_commit.log.listing import read_checkpoint
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import decode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_root
+from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.names import LogName
+from dbio_commit.protocol.parts import Dropped, Group, Part, Statistics
 from dbio_commit.protocol.versions import Versions
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -260,3 +268,185 @@ def test_the_last_turn_of_the_picture_is_that_of_the_commit_which_took_it() -> N
     commit, turn = json.loads(block("json commit")), json.loads(block("json turn"))
     assert names.turn(commit["dbio_commit"]["turn"]) == max(name for name in picture().log if "_serial_" in name)
     assert tids(commit["added"]) == {turn["tid"]}
+
+
+# --- the root checkpoint and its parts (7.7) ------------------------------------------------------------------------
+
+G = "3766194480865280000"
+LETTERS = "ABCDEFG"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The table of the picture after checkpoints 3 to 6, which are root checkpoints."""
+
+    store: MemoryStore
+    roots: Mapping[int, Checkpoint]
+
+    @property
+    def body(self) -> Any:
+        """The body of the last one, with its numbers of bytes and checksums."""
+        return json.loads(gzip.decompress(self.store.get(names.checkpoint(6))))
+
+    @property
+    def tids(self) -> list[str]:
+        return [commit.tid for commit in self.roots[6].commits]
+
+    def rows(self, part: Part) -> list[dict[str, Any]]:
+        return PartReader(self.store, 6).table(part).to_pylist()
+
+
+def with_parts() -> Shown:
+    shown, store = picture(), MemoryStore(ManualClock(NOW))
+    c, d, e = sorted(parse_log(Entry(name, 1, NOW) for name in shown.log).committed)
+    (f,) = tids(shown.said("pending"))
+
+    def adding(tid: str, day: int, at: str, paths: Iterable[str]) -> Decided:
+        body = json.dumps({"added": [*paths], "removed": []}).encode()
+        return Decided(time(day, at), tid, decode_commit(body, where="the document"))
+
+    def written(before: Checkpoint, commits: Sequence[Decided], *, at: datetime) -> Checkpoint:
+        new = replace(before, number=before.number + 1, commits=tuple(commits))
+        root = write_parts(store, parse_log(store.list_log()), before, new)
+        store.put(names.checkpoint(root.number), encode_root(root, created=at), modified=at)
+        return root
+
+    days = Versions(ranges=((20261116, 20261116), (20261120, 20261120)), known_from=20261116)
+    second = decode_checkpoint(checkpoint_body(2), number=2, where="the document")
+    second = replace(second, apps={"nightly": days}, metadata=second.metadata._replace(turn=3))
+    decided = [
+        *second.commits,
+        adding(c, 20, "10:41:05", (path for path in shown.files if c in path)),
+        Decided(time(20, "10:42:19"), d, decode_commit(block("json commit").encode(), where="the document")),
+        Decided(time(20, "10:44:31"), e, decode_commit(block("json abort").encode(), where="the document")),
+    ]
+    third = written(second, decided, at=time(20, "12:00:02"))
+    decided, known_since = condense(
+        [*third.commits, adding(f, 20, "12:03:40", (path for path in shown.files if f in path))],
+        gone=shown.said("removed"),
+        noted=(),
+        keep_since=time(1, "00:00:00"),
+        known_since=third.known_since,
+    )
+    fourth = written(replace(third, known_since=known_since), decided, at=time(23, "03:00:09"))
+    job = "0b9f6d1e-5a7c-4d0e-8b52-6f1c3a9e7d24"
+    files = [
+        names.format_data_file(tid=G, job=job, task=i, attempt=i, number=0, suffix=".snappy.parquet") for i in range(3)
+    ]
+    added = adding(G, 24, "10:38:17", (f"day=2026-11-24/{name}" for name in files))
+    fifth = written(fourth, [*fourth.commits, added], at=time(24, "11:00:31"))
+    sixth = written(fifth, [*fifth.commits], at=time(24, "12:00:05"))
+    return Shown(store, {3: third, 4: fourth, 5: fifth, 6: sixth})
+
+
+def time(day: int, at: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-{day:02d}T{at}Z")
+
+
+def without_bytes(body: Any, objects: list[str]) -> Any:
+    """The body with a number for each name of a part, and without what depends on the version of pyarrow."""
+    match body:
+        case dict():
+            left = {key: value for key, value in body.items() if key not in ("bytes", "footer", "crc")}
+            if "rows" in left:
+                del left["at"]  # of a row group: where its bytes begin
+            return {key: without_bytes(value, objects) for key, value in left.items()}
+        case list():
+            return [without_bytes(value, objects) for value in body]
+        case str() if names.part_number(body) is not None:
+            if body not in objects:
+                objects.append(body)
+            return (names.part_number(body), objects.index(body))
+    return body
+
+
+def test_the_root_checkpoint_of_the_document_is_the_one_that_is_written() -> None:
+    text = block("json root")
+    told = decode_checkpoint(gzip.compress(text.replace("\n", " ").encode() + b"\n"), number=6, where="the document")
+    assert without_bytes(json.loads(text), []) == without_bytes(with_parts().body, [])
+    assert [part.until for part in told.parts] == [3, 3, 5, 5]
+    assert all(dropped.at == time(24, "11:00:31") for dropped in told.dropped)
+
+
+def test_every_key_of_a_part_is_shown() -> None:
+    root = json.loads(block("json root"))
+    assert {key for part in root["parts"] for key in part} == {*Part.__struct_fields__}
+    assert {key for it in root["dropped"] for key in it} == {*Dropped.__struct_fields__}
+    for part in root["parts"]:
+        assert all(group.keys() == {*Group.__struct_fields__} for group in part["groups"])
+        assert part.get("statistics", dict.fromkeys(Statistics.__struct_fields__)).keys() == {
+            *Statistics.__struct_fields__
+        }
+
+
+def columns_of(heading: str) -> list[str]:
+    """The first column of the table below these words."""
+    below = TEXT[TEXT.index(heading) :].split("\n\n")[1]
+    return re.findall(r"^\| `(\w+)` \|", below, re.MULTILINE)
+
+
+def test_every_column_of_a_part_is_specified() -> None:
+    assert columns_of("**Rows of a files part.**") == rows.FILES.names
+    assert columns_of("**Rows of a commits part.**") == rows.COMMITS.names
+
+
+def shown_rows(shown: Shown, kind: str) -> list[str]:
+    """The rows of all parts of this kind, as the document shows them: texts are cut, nulls are left out."""
+    letters = dict(zip(shown.tids, LETTERS, strict=True))
+    lines: list[str] = []
+    for part in shown.roots[6].parts:
+        if part.kind == kind:
+            lines.append(f"part of checkpoint {part.until}, with news since {part.since}")
+            for row in shown.rows(part):
+                cells = {key: _cell(value, letters) for key, value in row.items()}
+                lines.append((_FILE if kind == "files" else _COMMIT).format(**cells).rstrip())
+    return lines
+
+
+_FILE = "{directory:14}  {name:16}  {tid:3}  {writer:6}  {added:5}  {removed:7}  {size:4}  {rows:4}  {whole:5}  {gone}"
+_COMMIT = (
+    "{tid:3}  {at:8}  {rank:4}  {number:6}  {forgotten:9}  {has_files:9}  {added:5}  {removed:7}  "
+    "{forgotten_added:15}  {forgotten_removed}"
+)
+
+
+def _cell(value: Any, letters: Mapping[str, str]) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else ""
+        case datetime():
+            return f"{value:%d %H:%M}"
+        case str() if found := re.fullmatch(r"(part-\d+-tid-)(\d+)-.*", value):
+            return found[1] + letters[found[2]]
+    return letters.get(str(value), str(value))
+
+
+@pytest.mark.parametrize("kind", ["files", "commits"])
+def test_the_rows_of_the_document_are_those_that_are_written(kind: str) -> None:
+    title, *lines = block(f"text {kind}").splitlines()
+    assert lines == shown_rows(with_parts(), kind)
+    assert title.split() == re.findall(r"{(\w+)", _FILE if kind == "files" else _COMMIT)
+
+
+def test_a_reader_of_the_root_checkpoint_gets_the_lines_of_a_checkpoint_of_version_1() -> None:
+    shown = with_parts()
+    read = read_checkpoint(shown.store, parse_log(shown.store.list_log()))
+    a, b, c, d, e, f, g = read.commits
+    assert [it.tid for it in (a, b)] == [
+        it.tid for it in decode_checkpoint(checkpoint_body(2), number=2, where="").commits
+    ]
+    assert [it.forgotten for it in read.commits] == [
+        Forgotten(1, 0), Forgotten(0, 1), Forgotten(1, 0), Forgotten(0, 1), Forgotten(), Forgotten(), Forgotten()
+    ]  # fmt: skip
+    told = decode_commit(block("json commit").encode(), where="the document")
+    assert (*d.marker.added, *d.marker.removed) == (*told.added,)
+    assert d.marker.dbio_commit
+    assert told.dbio_commit
+    assert d.marker.dbio_commit.files
+    assert told.dbio_commit.files
+    assert d.marker.dbio_commit.files.bounds() == told.dbio_commit.files.bounds()
+    assert d.marker.dbio_commit.files.partition == told.dbio_commit.files.partition
+    assert e.marker.is_abort
+    assert [len(it.marker.added) for it in (c, f, g)] == [1, 1, 3]
