@@ -6,26 +6,28 @@ Its bodies, links and anchors are checked in `test_docs`, with those of all docu
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from dbio_commit.commit.parts import write_parts
+from dbio_commit.commit import checkpoints
+from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_root
-from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
+from dbio_commit.protocol.commits import Forgotten
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.names import LogName
-from dbio_commit.protocol.parts import Dropped, Group, Part, Statistics
+from dbio_commit.protocol.parts import Dropped, Group, Part, State, Statistics
 from dbio_commit.protocol.versions import Versions
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -297,46 +299,35 @@ class Shown:
 
 
 def with_parts() -> Shown:
-    shown, store = picture(), MemoryStore(ManualClock(NOW))
-    c, d, e = sorted(parse_log(Entry(name, 1, NOW) for name in shown.log).committed)
+    shown = picture()
+    begun = table(shown)
+    store, clock = begun.store, begun.clock
+    assert isinstance(store, MemoryStore)
+    assert isinstance(clock, ManualClock)
+    dated = json.loads(block("json commit"))["dbio_commit"]["dated"]
+    store.put(names.DESCRIPTOR, store.get(names.DESCRIPTOR), modified=datetime.fromisoformat(dated))
     (f,) = tids(shown.said("pending"))
+    roots: dict[int, Checkpoint] = {}
 
-    def adding(tid: str, day: int, at: str, paths: Iterable[str]) -> Decided:
-        body = json.dumps({"added": [*paths], "removed": []}).encode()
-        return Decided(time(day, at), tid, decode_commit(body, where="the document"))
+    def commit(tid: str, at: datetime, paths: Iterable[str]) -> None:
+        store.put(names.committed(tid), json.dumps({"added": [*paths], "removed": []}).encode(), modified=at)
 
-    def written(before: Checkpoint, commits: Sequence[Decided], *, at: datetime) -> Checkpoint:
-        new = replace(before, number=before.number + 1, commits=tuple(commits))
-        root = write_parts(store, parse_log(store.list_log()), before, new)
-        store.put(names.checkpoint(root.number), encode_root(root, created=at), modified=at)
-        return root
+    def write(at: datetime, *, gone: Collection[str] = ()) -> None:
+        clock.advance(at - clock.now())
+        with patch.object(checkpoints, "LARGE_FILES", 0):
+            assert write_checkpoint(store, clock, begun.snapshot(), gone=gone, again=True)
+        read = read_checkpoint(store, parse_log(store.list_log()))
+        roots[read.number] = read
 
-    days = Versions(ranges=((20261116, 20261116), (20261120, 20261120)), known_from=20261116)
-    second = decode_checkpoint(checkpoint_body(2), number=2, where="the document")
-    second = replace(second, apps={"nightly": days}, metadata=second.metadata._replace(turn=3))
-    decided = [
-        *second.commits,
-        adding(c, 20, "10:41:05", (path for path in shown.files if c in path)),
-        Decided(time(20, "10:42:19"), d, decode_commit(block("json commit").encode(), where="the document")),
-        Decided(time(20, "10:44:31"), e, decode_commit(block("json abort").encode(), where="the document")),
-    ]
-    third = written(second, decided, at=time(20, "12:00:02"))
-    decided, known_since = condense(
-        [*third.commits, adding(f, 20, "12:03:40", (path for path in shown.files if f in path))],
-        gone=shown.said("removed"),
-        noted=(),
-        keep_since=time(1, "00:00:00"),
-        known_since=third.known_since,
-    )
-    fourth = written(replace(third, known_since=known_since), decided, at=time(23, "03:00:09"))
+    write(time(20, "12:00:02"))
+    commit(f, time(20, "12:03:40"), (path for path in shown.files if f in path))
+    write(time(23, "03:00:09"), gone=shown.said("removed"))
     job = "0b9f6d1e-5a7c-4d0e-8b52-6f1c3a9e7d24"
-    files = [
-        names.format_data_file(tid=G, job=job, task=i, attempt=i, number=0, suffix=".snappy.parquet") for i in range(3)
-    ]
-    added = adding(G, 24, "10:38:17", (f"day=2026-11-24/{name}" for name in files))
-    fifth = written(fourth, [*fourth.commits, added], at=time(24, "11:00:31"))
-    sixth = written(fifth, [*fifth.commits], at=time(24, "12:00:05"))
-    return Shown(store, {3: third, 4: fourth, 5: fifth, 6: sixth})
+    files = [names.format_data_file(tid=G, job=job, task=i, attempt=i, number=0, suffix=".parquet") for i in range(3)]
+    commit(G, time(24, "10:38:17"), (f"day=2026-11-24/{name}" for name in files))
+    write(time(24, "11:00:31"))
+    write(time(24, "12:00:05"))
+    return Shown(store, roots)
 
 
 def time(day: int, at: str) -> datetime:
@@ -372,8 +363,11 @@ def test_every_key_of_a_part_is_shown() -> None:
     root = json.loads(block("json root"))
     assert {key for part in root["parts"] for key in part} == {*Part.__struct_fields__}
     assert {key for it in root["dropped"] for key in it} == {*Dropped.__struct_fields__}
+    assert root["state"].keys() == {*State.__struct_fields__}
     for part in root["parts"]:
-        assert all(group.keys() == {*Group.__struct_fields__} for group in part["groups"])
+        of_files = {"directories"} if part["kind"] == "files" else set()
+        assert all(group.keys() | {"directories"} == {*Group.__struct_fields__} for group in part["groups"])
+        assert all(group.keys() & {"directories"} == of_files for group in part["groups"])
         assert part.get("statistics", dict.fromkeys(Statistics.__struct_fields__)).keys() == {
             *Statistics.__struct_fields__
         }
