@@ -2,7 +2,7 @@
 Pure.
 
 This module encodes and decodes their bodies, and decides what may be left out. `log/snapshot` reads them, and
-`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4 and 9.7.
+`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4, 7.7 and 9.7.
 """
 
 import zlib

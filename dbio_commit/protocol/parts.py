@@ -1,7 +1,7 @@
 """Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
-encodes and reads. Format and rules: PROTOCOL.md 7.4 and 9.7.
+encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ class Group(Body, frozen=True, kw_only=True):
 
 
 class Statistics(Body, frozen=True, kw_only=True):
-    """The object with the statistics of a part's files, row by row in the same order and row groups."""
+    """The object with the statistics of a part's files, row by row in the same order, in row groups of its own."""
 
     name: str
     bytes: Count
