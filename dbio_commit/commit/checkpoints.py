@@ -40,11 +40,11 @@ def write_checkpoint(
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
     before, now = snapshot.checkpoint, clock.now()
-    has_news = bool(snapshot.news) if before.parts else len(snapshot.decided) != len(before.commits)
+    has_news = bool(snapshot.news) if before.is_root else len(snapshot.decided) != len(before.commits)
     if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
     commits: Sequence[Decided]
-    if before.parts and not gone and _only_adds(snapshot):
+    if before.is_root and not gone and _only_adds(snapshot):
         commits, known_since = snapshot.transactions, before.known_since
     else:
         commits, known_since = condense(
@@ -80,7 +80,7 @@ LARGE_BYTES = 2 * 1024**2
 
 def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
     """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    if not snapshot.checkpoint.parts and _count_paths(checkpoint.commits) < LARGE_FILES:
+    if not snapshot.checkpoint.is_root and _count_paths(checkpoint.commits) < LARGE_FILES:
         left_out: list[str] = []
         with suppress(InvalidInputError):  # it does not fit into one object
             body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
@@ -104,8 +104,8 @@ def _only_adds(snapshot: Snapshot) -> bool:
 
 def _withdraw(store: Store, lost: Checkpoint) -> None:
     """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
-    names_ = [name for part in lost.parts for name in part.objects]
-    own = [name for name in names_ if names.part_number(name) == lost.number]
+    parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
+    own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
         _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
 
@@ -135,7 +135,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
-        if snapshot.checkpoint.parts:
+        if snapshot.checkpoint.is_root:
             is_due = len(new) > every  # a root costs little more than what is new
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
@@ -185,7 +185,7 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
-    if settled.checkpoint.parts:
+    if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,

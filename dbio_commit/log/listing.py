@@ -171,7 +171,7 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
             raise CheckpointLostError(str(error)) from None
 
     found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
-    return _with_parts(store, found) if found.parts else found
+    return _with_parts(store, found) if found.is_root else found
 
 
 def _with_parts(store: Store, root: Checkpoint) -> Checkpoint:

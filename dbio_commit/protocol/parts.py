@@ -143,11 +143,14 @@ def _check_object(name: str, size: int, footer: int) -> None:
         raise ValueError(f"part {name} has a footer of {footer} bytes in {size}")
 
 
-def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key]) -> None:
-    """Raises ValueError if an object is named twice, or if the cuts are in disorder."""
+def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key], *, number: int) -> None:
+    """Raises ValueError if an object is named twice, if a part is newer than the root with this number, or if the cuts
+    are in disorder."""
     objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
     if len({*objects}) != len(objects):
         raise ValueError("a part is named twice")
+    if any((names.part_number(name) or 0) > number for name in objects) or any(it.until > number for it in parts):
+        raise ValueError("a part is newer than the root that names it")
     if any(len(cut) != 2 for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
         raise ValueError("the cuts are in disorder")
 

@@ -21,7 +21,7 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import decode_as, encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, bounds_in, columns_in
 from dbio_commit.protocol.markers.files import AddedFiles, StoredBounds
-from dbio_commit.protocol.markers.schema import NO_SCHEMA
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
@@ -387,9 +387,14 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
     found: list[Decided] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
+    for text in pc.unique(commits["schema"].cast(pa.string())).to_pylist():
+        if text is not None:
+            check_schema(text.encode(), where="a part")
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
     for row in commits.to_pylist():
+        if not names.is_tid(row["tid"]):
+            raise ValueError(f"{row['tid'][:100]!r} is not a tid")
         rows = of.ranges.get(row["tid"], range(0))
         schema = schemas.setdefault(row["schema"], Raw((row["schema"] or "").encode()))
         found.append(_decode(row, rows, of, schema, bounds)._replace(place=len(found)))
