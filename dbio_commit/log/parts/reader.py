@@ -139,7 +139,7 @@ class StoredCommits(CommitsInParts):
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
         try:
             found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
-        except ValueError as error:
+        except (ValueError, CorruptMarkerError) as error:
             raise self._reader.unreadable(error) from None
         return [
             it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
