@@ -1083,7 +1083,7 @@ def broken_checkpoints() -> Iterable[Case]:
     for name, about, error in (
         ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", "CorruptMarkerError"),
         ("cut-off", "It breaks off.", "CorruptMarkerError"),
-        ("later-version", "Of version 2.", "UnsupportedTableError"),
+        ("later-version", "Of version 3.", "UnsupportedTableError"),
     ):
         t = OurTable(f"checkpoint-{name}", about)
         t.commit(P, [t.data(P)])
@@ -1091,7 +1091,7 @@ def broken_checkpoints() -> Iterable[Case]:
         bodies = {
             "corrupt": b"no gzip",
             "cut-off": t.objects[checkpoint(1)][:-9],
-            "later-version": packed([{"version": 2, "rows": "somewhere else"}]),
+            "later-version": packed([{"version": 3, "rows": "somewhere else"}]),
         }
         t.put(checkpoint(1), bodies[name])
         t.refused(error)
