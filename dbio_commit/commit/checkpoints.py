@@ -30,13 +30,14 @@ def write_checkpoint(
     clock: Clock,
     snapshot: Snapshot,
     *,
-    gone: Collection[str] = (),
+    gone: Collection[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
+    `gone` are removed files that are deleted. Without it, a checkpoint with parts forgets nothing, so that it need not
+    read what it covers already. None if another process was faster, or if there is nothing new. With
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
     before, now = snapshot.checkpoint, clock.now()
@@ -44,12 +45,12 @@ def write_checkpoint(
     if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
     commits: Sequence[Decided]
-    if before.is_root and not gone and _only_adds(snapshot):
+    if before.is_root and gone is None and _only_adds(snapshot):
         commits, known_since = snapshot.transactions, before.known_since
     else:
         commits, known_since = condense(
             snapshot.decided,
-            gone=gone,
+            gone=gone or (),
             noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
             keep_since=now - history,
             known_since=before.known_since,
