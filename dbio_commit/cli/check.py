@@ -66,7 +66,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
-        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
+        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in (*OF_FILES, Reason.PART)},
         "foreign": [entry.path for entry in report.foreign],
         "applications": [
             {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}

@@ -14,9 +14,9 @@ from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, rea
 from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
+from dbio_commit.protocol.checkpoint import HISTORY, NO_CHECKPOINT, Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import committed_by
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.log import NO_LOG, Log, parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -59,10 +59,10 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot.log, before, checkpoint, created=now)
+    written, body = put_parts(store, checkpoint, before=before, log=snapshot.log, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
-    _withdraw(store, written)
+    withdraw_parts(store, written)
     return None
 
 
@@ -73,12 +73,17 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(
-    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, *, created: datetime
+def put_parts(
+    store: Store, checkpoint: Checkpoint, *, before: Checkpoint = NO_CHECKPOINT, log: Log = NO_LOG, created: datetime
 ) -> tuple[Checkpoint, bytes]:
-    """The body of the checkpoint. Before that, writes its parts if the table is large."""
+    """If the table is large, writes the parts of a new checkpoint, which then holds its transactions in them.
+
+    Returns the checkpoint, and its body, which is not written here. `before` is the checkpoint that it follows, and
+    `log` a listing that is not older.
+    """
     paths = sum(len(commit.marker.added) + len(commit.marker.removed) for commit in checkpoint.commits)
-    if not before.parts and paths < LARGE_FILES:
+    # Readers may still read parts that an earlier root has dropped, and vacuum deletes them by what later roots record.
+    if not before.parts and not before.dropped and paths < LARGE_FILES:
         body = encode_checkpoint(checkpoint, created=created)
         if len(body) <= LARGE_BYTES:
             return checkpoint, body
@@ -88,8 +93,8 @@ def _encode(
     return root, encode_root(root, created=created)
 
 
-def _withdraw(store: Store, lost: Checkpoint) -> None:
-    """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
+def withdraw_parts(store: Store, lost: Checkpoint) -> None:
+    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them."""
     names_ = [name for part in lost.parts for name in part.objects]
     own = [name for name in names_ if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
