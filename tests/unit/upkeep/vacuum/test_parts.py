@@ -4,6 +4,7 @@ I1, I4, I6 of PROTOCOL.md 5; rules: PROTOCOL.md 10.4.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from dbio_commit.base.errors import AccessDeniedError, ObjectNotFoundError
 from dbio_commit.commit import checkpoints
 from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_root
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.names import Kind
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, once, unwatched
@@ -308,6 +309,21 @@ def test_the_parts_of_a_killed_writer_go_once_their_number_is_taken() -> None:
     settle(scene)
 
 
+def test_the_number_is_taken_also_if_no_checkpoint_has_anything_to_add() -> None:
+    scene = empty()
+    grow(scene, 1)
+    scene.clock.advance(HOUR)
+    assert run(scene).checkpoint == names.checkpoint(2)
+    left = names.part(3, "0" * 32)
+    scene.store.put(left, b"of a vacuum that was killed")
+    scene.clock.advance(RETENTION + HOUR)
+    assert scene.table.checkpoint() is None
+    report = run(scene)
+    assert report.checkpoint == names.checkpoint(3)
+    assert left in paths(report, Reason.PART)
+    settle(scene)
+
+
 def test_the_parts_of_the_first_checkpoint_go_too_if_its_writer_was_killed() -> None:
     scene = empty()
     write(scene.table)
@@ -396,50 +412,61 @@ def test_a_late_writer_whose_number_was_purged_disturbs_no_reader_and_no_vacuum(
     settle(scene)
 
 
-def test_an_older_checkpoint_without_its_parts_is_passed_over_without_a_warning() -> None:
+def test_an_older_checkpoint_without_its_parts_is_passed_over_and_the_purge_goes_on() -> None:
     scene = empty()
-    grow(scene, 2)
+    grow(scene, 1)
+    for _ in range(2):
+        write(scene.table, "overwrite", bodies=[b"turn"])
     scene.clock.advance(HOUR)
-    write(scene.table)
+    scene.table.checkpoint()
     [first, second] = roots(scene).values()
     scene.store.delete_many(sorted(objects_of(first) - objects_of(second)))
     report = run(scene)
     assert (report.failed, report.warnings) == ([], [])
-    assert len(contents(scene.table)) == 5
+    assert paths(report, Reason.TURN) == {names.turn(1)}
+    assert contents(scene.table) == [b"turn"]
 
 
 # --- a root that has no parts left ----------------------------------------------------------------------------------
 
 
-def test_what_a_root_without_parts_has_dropped_is_remembered_also_when_the_table_is_small_again() -> None:
+def test_what_a_root_without_parts_has_dropped_is_remembered_although_the_table_is_small_again() -> None:
     scene = empty()
-    grow(scene, 2)
-    held = read_checkpoint(scene.store, log_of(scene))
-    write(scene.table, "overwrite", bodies=[])
+    for _ in range(3):
+        scene.table.begin().abort()
+    scene.table.checkpoint()
     scene.clock.advance(40 * DAY)
-    began = scene.clock.now()
+    assert run(scene).checkpoint == names.checkpoint(2)
+    held = read_checkpoint(scene.store, log_of(scene))
+    scene.store.put(names.part(3, "0" * 32), b"of a killed writer")
+    scene.clock.advance(3 * DAY)
+    assert run(scene).checkpoint == names.checkpoint(3), "forgets all"
+    dropped = roots(scene)[3].dropped
+    assert dropped
+    assert not roots(scene)[3].parts
     with patch.object(checkpoints, "LARGE_FILES", 50_000):
-        for _ in range(3):
-            run(scene, AT_ONCE)
-            scene.clock.advance(timedelta(minutes=31))
+        for _ in range(2):
             scene.table.begin().abort()
-        assert scene.clock.now() - began < RETENTION
-        newest = read_checkpoint(scene.store, log_of(scene))
-        assert newest.parts or newest.dropped
+            assert scene.table.checkpoint()
+            scene.clock.advance(HOUR)
+            assert run(scene).ok
+        assert min(roots(scene)) > 3
         check_promises(scene)
-    assert len(held.commits) == 2
-    assert scene.table.check().ok
+        assert len(held.commits) == 3, "a reader that holds checkpoint 2 has not read its parts yet"
+        scene.clock.advance(RETENTION)
+        assert run(scene).ok
+        assert not {it.part.name for it in dropped} & parts_of(scene)
+    settle(scene)
 
 
 # --- killed, beside readers, and dry ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_after_a_kill_readers_see_the_same_and_later_vacuums_leave_no_useless_part(after: bool) -> None:
+def test_after_a_kill_readers_see_the_same_and_later_vacuums_leave_no_useless_part() -> None:
     killed = 0
     for at in range(MOST_CALLS):
         scene = everything()
-        killer = Killer(scene.store, at, after)
+        killer = Killer(scene.store, at, after=True)
         try:
             vacuum_table(scene.table, ALL)
         except Killed:
@@ -554,6 +581,29 @@ def test_a_part_that_a_checkpoint_of_meanwhile_names_stays() -> None:
     assert not paths(report, Reason.PART) & objects_of(roots(scene)[3])
     check_promises(scene)
     assert len(contents(scene.table)) == 5
+
+
+def test_a_dropped_part_that_a_checkpoint_of_meanwhile_names_again_stays() -> None:
+    """A rebuild may go back to parts that were merged."""
+    scene = empty()
+    grow(scene, 6)
+    scene.clock.advance(HOUR)
+    run(scene)
+    scene.clock.advance(RETENTION)
+    newest = roots(scene)[7]
+    [again, *dropped] = newest.dropped
+
+    def rebuild() -> None:
+        rebuilt = replace(newest, number=8, parts=(again.part, *newest.parts), dropped=tuple(dropped))
+        scene.store.put(names.checkpoint(8), encode_root(rebuilt, created=scene.clock.now()))
+
+    scene.store.before = once("stat_log", names.DESCRIPTOR, rebuild)
+    report = run(scene)
+    heal(scene.store)
+    assert 8 in roots(scene)
+    assert paths(report, Reason.PART)
+    check_promises(scene)
+    assert len(contents(scene.table)) == 12
 
 
 def test_parts_that_cannot_be_deleted_are_reported_and_go_with_the_next() -> None:
