@@ -167,7 +167,7 @@ class UselessPart(NamedTuple):
 
 
 def useless_parts(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
-    """The parts in the listing that are useless by the table's newest checkpoint (PROTOCOL.md 10.4).
+    """The parts in the listing that are useless by the table's newest checkpoint (PROTOCOL.md 10.5).
 
     The parts must have been listed before the checkpoints: then the newest checkpoint names all listed parts that it
     needs.

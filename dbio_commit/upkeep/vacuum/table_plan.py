@@ -1,4 +1,4 @@
-"""Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.4). Pure."""
+"""Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.5). Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which parts of checkpoints a vacuum deletes: each rule with both sides of its horizon. Pure: PROTOCOL.md 10.4."""
+"""Which parts of checkpoints a vacuum deletes: each rule with both sides of its horizon. Pure: PROTOCOL.md 10.5."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
 """What becomes of the parts of checkpoints: merged ones, and those of killed, slow and beaten writers. Parts are tiny.
 
-I1, I4, I6 of PROTOCOL.md 5; rules: PROTOCOL.md 10.4.
+I1, I4, I6 of PROTOCOL.md 5; rules: PROTOCOL.md 10.5.
 """
 
 from collections.abc import Callable
