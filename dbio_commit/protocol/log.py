@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -60,9 +59,6 @@ class Log:
     def uncovered(self, covered: Collection[str]) -> dict[str, Entry]:
         """The commit markers of all transactions except those in `covered`, by tid."""
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
-
-
-NO_LOG: Final = Log()
 
 
 def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -84,7 +84,8 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
         known_since=commit.modified,
         metadata=Metadata(found.schema, 0),
     )
-    checkpoint, body = put_parts(store, checkpoint, created=clock.now())
+    of_table = replace(snapshot, first_layout=columns)
+    checkpoint, body = put_parts(store, of_table, checkpoint, created=clock.now(), is_first=True)
     name = names.checkpoint(checkpoint.number)
     try:
         is_created = create(store, name, body)

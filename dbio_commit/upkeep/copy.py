@@ -145,9 +145,9 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         redated_until=snapshot.redated_until,
         table_id=snapshot.table_id,
     )
-    first, body = put_parts(target, checkpoint, created=clock.now())
+    first, body = put_parts(target, snapshot, checkpoint, created=clock.now(), is_first=True)
     _create(target, names.checkpoint(1), body)
-    encode_second = encode_root if first.parts else encode_checkpoint  # it names the same parts
+    encode_second = encode_root if first.is_root else encode_checkpoint  # it names the same parts
     _create(target, names.checkpoint(2), encode_second(replace(first, number=2), created=clock.now()))
     _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
     if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # later turns have higher numbers
