@@ -13,7 +13,6 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.base.errors import AccessDeniedError, ObjectNotFoundError
-from dbio_commit.commit import checkpoints
 from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_root
@@ -237,6 +236,7 @@ def test_a_slow_reader_reads_within_the_retention_what_it_began_with() -> None:
         log = log_of(scene)
         held = [read_checkpoint(scene.store, log), read_checkpoint(scene.store, log)]
     files = live(scene.table)
+    snapshots = [scene.table.snapshot(), scene.table.snapshot()]
     began = scene.clock.now()
     while scene.clock.now() - began < RETENTION - 4 * HOUR:
         scene.clock.advance(3 * HOUR)
@@ -244,11 +244,13 @@ def test_a_slow_reader_reads_within_the_retention_what_it_began_with() -> None:
         assert run(scene, AT_ONCE).ok
     assert held[0].number not in roots(scene)
     assert {path for commit in held[0].commits for path in commit.marker.added} == files
+    assert {file.path for file in snapshots[0].files} == files
     for _ in range(2):
         scene.clock.advance(RETENTION)
         assert run(scene, AT_ONCE).ok
-    with pytest.raises(ObjectNotFoundError, match="newer checkpoint"):
-        list(held[1].commits)
+    for read in (lambda: list(held[1].commits), lambda: list(snapshots[1].files)):
+        with pytest.raises(ObjectNotFoundError, match="newer checkpoint"):
+            read()
     assert files < live(scene.table)
 
 
@@ -425,38 +427,6 @@ def test_an_older_checkpoint_without_its_parts_is_passed_over_and_the_purge_goes
     assert (report.failed, report.warnings) == ([], [])
     assert paths(report, Reason.TURN) == {names.turn(1)}
     assert contents(scene.table) == [b"turn"]
-
-
-# --- a root that has no parts left ----------------------------------------------------------------------------------
-
-
-def test_what_a_root_without_parts_has_dropped_is_remembered_although_the_table_is_small_again() -> None:
-    scene = empty()
-    for _ in range(3):
-        scene.table.begin().abort()
-    scene.table.checkpoint()
-    scene.clock.advance(40 * DAY)
-    assert run(scene).checkpoint == names.checkpoint(2)
-    held = read_checkpoint(scene.store, log_of(scene))
-    scene.store.put(names.part(3, "0" * 32), b"of a killed writer")
-    scene.clock.advance(3 * DAY)
-    assert run(scene).checkpoint == names.checkpoint(3), "forgets all"
-    dropped = roots(scene)[3].dropped
-    assert dropped
-    assert not roots(scene)[3].parts
-    with patch.object(checkpoints, "LARGE_FILES", 50_000):
-        for _ in range(2):
-            scene.table.begin().abort()
-            assert scene.table.checkpoint()
-            scene.clock.advance(HOUR)
-            assert run(scene).ok
-        assert min(roots(scene)) > 3
-        check_promises(scene)
-        assert len(held.commits) == 3, "a reader that holds checkpoint 2 has not read its parts yet"
-        scene.clock.advance(RETENTION)
-        assert run(scene).ok
-        assert not {it.part.name for it in dropped} & parts_of(scene)
-    settle(scene)
 
 
 # --- killed, beside readers, and dry ----------------------------------------------------------------------------------
