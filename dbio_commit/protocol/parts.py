@@ -45,9 +45,9 @@ class Statistics(Body, frozen=True, kw_only=True):
     name: str
     bytes: Count
     footer: Count
-    """The bytes of its footer, which is its end."""
+    """The bytes of its footer, which is its end, with the CRC-32 of each column chunk before it."""
     crc: Crc
-    """The CRC-32 of the footer. Each page has a checksum of its own."""
+    """The CRC-32 of the footer."""
 
     def __post_init__(self) -> None:
         _check_object(self.name, self.bytes, self.footer)

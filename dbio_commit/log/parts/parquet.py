@@ -165,15 +165,20 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
     _check_footer(footer)
     with _damaged():
         found = pages.places(footer)
-        names = pq.read_schema(io.BytesIO(footer)).names
-        if names != schema.names or not groups.keys() <= {*range(len(found))}:
+        told = pq.read_metadata(io.BytesIO(footer)).schema
+        leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
+        if not {*schema.names} <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
         for i, (start, body) in groups.items():
-            if len(found[i]) != len(names):
+            if len(found[i]) != len(leaves):
                 raise DamagedPart("the columns are not those of a part")
-            chunks = [(at - start, stop - start) for at, stop in found[i]]
-            types = [schema.field(name).type for name in names]
-            _check_chunks([(body, at, stop, it) for (at, stop), it in zip(chunks, types, strict=True)])
+            _check_chunks(
+                [
+                    (body, at - start, stop - start, schema.field(name).type)
+                    for name, (at, stop) in zip(leaves, found[i], strict=True)
+                    if name in schema.names
+                ]
+            )
 
 
 def _check_footer(footer: bytes) -> None:

@@ -165,12 +165,16 @@ def test_a_part_with_other_columns_is_refused(column: str) -> None:
     others = [
         table.drop_columns([column]),
         table.rename_columns([f"{it}2" if it == column else it for it in FILES.names]),
-        table.append_column(f"{column}2", table[column]),
         table.set_column(at, column, pa.array([[1]] * 3)),
     ]
     for other in others:
         with pytest.raises(parquet.DamagedPart):
             decoded(other, use_dictionary=False)
+
+
+def test_columns_may_have_another_order_and_unknown_ones_beside_them() -> None:
+    table = some_files()
+    assert decoded(table.select(FILES.names[::-1]).append_column("of later", table["name"])).equals(table)
 
 
 def test_a_short_part_of_long_texts_is_refused_before_it_is_unpacked() -> None:
