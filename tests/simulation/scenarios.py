@@ -312,8 +312,8 @@ def _adoptions(world: World, stage: Stage, chance: random.Random) -> list[Actor]
 
 def _parts(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Writers, vacuums and operators that write checkpoints at once, and readers that read what they hold late."""
-    operations: Sequence[Operation] = ("append", "append", "overwrite", "overwrite_partitions", "rewrite")
-    writer = actors.writer(stage, transactions=4, operations=operations, apps=0.1, naps_s=(0.1, 60.0, 1900.0))
+    operations: Sequence[Operation] = ("append", "append", "append", "overwrite_partitions", "rewrite")
+    writer = actors.writer(stage, transactions=10, operations=operations, apps=0.1, naps_s=(0.1, 60.0, 1900.0))
     cast = [world.spawn(f"writer{i}", writer, stalls_s=(1,)) for i in range(2)]
     naps_s = (0.5, 60.0, 1900.0, HOUR_S)
     vacuum = actors.vacuumer(stage, runs=4, naps_s=naps_s, checkpoint_after=(0,))
