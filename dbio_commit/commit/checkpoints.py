@@ -65,10 +65,10 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot, checkpoint, created=now)
+    written, body = put_parts(store, snapshot, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
-    _withdraw(store, written)
+    withdraw_parts(store, written)
     return None
 
 
@@ -79,9 +79,15 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
-    """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    if not snapshot.checkpoint.is_root and _count_paths(checkpoint.commits) < LARGE_FILES:
+def put_parts(
+    store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime, is_first: bool = False
+) -> tuple[Checkpoint, bytes]:
+    """If the table is large, writes the parts of a new checkpoint, which then holds its transactions in them.
+
+    Returns the checkpoint, and its body, which is not written here. The checkpoint follows that of the snapshot. With
+    `is_first` it is the first one of a table that is made from the snapshot.
+    """
+    if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
         left_out: list[str] = []
         with suppress(InvalidInputError):  # it does not fit into one object
             body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
@@ -89,7 +95,7 @@ def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created
                 return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
-    root = write_parts(store, snapshot, checkpoint)
+    root = write_parts(store, snapshot, checkpoint, is_first=is_first)
     return root, encode_root(root, created=created)
 
 
@@ -103,8 +109,8 @@ def _only_adds(snapshot: Snapshot) -> bool:
     return only_adds(snapshot)
 
 
-def _withdraw(store: Store, lost: Checkpoint) -> None:
-    """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
+def withdraw_parts(store: Store, lost: Checkpoint) -> None:
+    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them."""
     parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
     own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():

@@ -14,7 +14,7 @@ from dbio_commit.log.parts.merging import Piece
 from dbio_commit.log.parts.reader import PartReader, StoredCommits
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
@@ -31,13 +31,14 @@ def only_adds(snapshot: Snapshot) -> bool:
     return state is not None and not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
 
 
-def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Checkpoint:
+def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_first: bool = False) -> Checkpoint:
     """Writes the parts of a new root, which follows the checkpoint of the snapshot. `checkpoint` has its transactions.
+    With `is_first` it follows none: it is the first one of a table that is made from the snapshot.
 
     Those that are the very objects of `snapshot.transactions`, or of its checkpoint, have not changed. Returns the
     root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
     """
-    number, before = checkpoint.number, snapshot.checkpoint
+    number, before = checkpoint.number, NO_CHECKPOINT if is_first else snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
     if before.is_root and old is None:
         raise InvalidInputError("no checkpoint was made of this snapshot, which was pickled: take a new one")

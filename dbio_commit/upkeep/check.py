@@ -18,7 +18,7 @@ from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign
+from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.partitions import find_unread, partition_types
@@ -264,6 +264,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_markers_below(entries))
+    if parts := [it.entry for it in useless_parts(log, checkpoint)]:
+        found.garbage[Reason.PART] = parts
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
