@@ -6,10 +6,11 @@ are a set: which parts they are in, and in which order these are read, changes n
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +65,11 @@ COMMITS = pa.schema(
         ("forgotten_removed", pa.int64()),
     ]
 )
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows. `Schema.empty_table` would import pandas, which takes 0.5 s and 60 MB."""
+    return pa.Table.from_batches([], schema)
 
 
 def listed(values: Any) -> list[Any]:
@@ -238,8 +244,7 @@ def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
             kept.add(identity)
         else:
             lost.append(place)
-    mask = pc.invert(pc.is_in(pa.array(range(files.num_rows), pa.int64()), value_set=pa.array(lost, pa.int64())))
-    return files.filter(mask)
+    return files.filter(pc.invert(pc.is_in(_numbers(range(files.num_rows)), value_set=_numbers(lost))))
 
 
 _IDENTITY = ("directory", "name", "tid")
@@ -250,7 +255,7 @@ def latest_commits(commits: pa.Table, *, keep_forgotten: bool) -> pa.Table:
     newest: dict[str, tuple[int, int]] = {}
     for place, (tid, number) in enumerate(zip(listed(commits["tid"]), listed(commits["number"]), strict=True)):
         newest[tid] = max(newest.get(tid, (-1, -1)), (number, place))
-    found = commits.take(pa.array(sorted(place for _, place in newest.values()), pa.int64()))
+    found = commits.take(_numbers(sorted(place for _, place in newest.values())))
     if not keep_forgotten:
         found = found.filter(pc.invert(found["forgotten"]))
     return found.sort_by([("at", "ascending"), ("rank", "ascending"), ("tid", "ascending")])
@@ -295,70 +300,122 @@ class KeysOf(Sequence[Any]):
         return bisect_left(self, key)
 
 
-class Slices(NamedTuple):
-    """The rows of files, sorted by tid."""
+class Slices:
+    """The rows of files, sorted by transaction and by their places in its marker. -1 stands for null."""
 
-    paths: list[str]
-    directories: list[int]
-    """For each path, the index of its directory in `partitions`."""
-    partitions: list[names.Partition]
-    added: list[int | None]
-    removed: list[int | None]
-    sizes: list[int | None]
-    rows: list[int | None]
-    whole: list[bool]
-    places: Sequence[int]
-    """Where each row is among all rows of the parts, to find its statistics."""
-    ranges: Mapping[str, range]
-    """The rows of each tid."""
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.partitions = Partitions(())
+        """Of the directories."""
+        self.directories = array("i")
+        """For each path, the number of its directory."""
+        self.added = array("i")
+        self.removed = array("i")
+        self.sizes = array("q")
+        self.rows = array("q")
+        self.whole = array("b")
+        self.places = array("q")
+        """Where each row is among all rows of the parts, to find its statistics."""
+        self.ranges: dict[str, range] = {}
+        """The rows of each tid. Those that add a path come first."""
+
+
+class Partitions:
+    """The partitions of directories, which have numbers."""
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._each = [names.parse_partition(directory) for directory in directories]
+        self._values: dict[str, list[str | None]] = {}
+
+    def values(self, directories: Sequence[int]) -> dict[str, list[str | None]]:
+        """The values of the columns of the first directory, in each of these directories."""
+        columns = self._each[directories[0]] if directories else ()
+        return {column: [*map(self._of(column).__getitem__, directories)] for column in columns}
+
+    def _of(self, column: str) -> list[str | None]:
+        if column not in self._values:
+            self._values[column] = [it.get(column) for it in self._each]
+        return self._values[column]
 
 
 def slices(files: pa.Table) -> Slices:
     """The rows, without those that are forgotten, sorted by the transactions that they are of."""
-    files = files.append_column("place", pa.array(range(files.num_rows), pa.int64()))
-    files = without_gone(files, keep_gone=False).unify_dictionaries().combine_chunks()
+    files = files.append_column("place", _numbers(range(files.num_rows)))
+    files = without_gone(files, keep_gone=False).unify_dictionaries()
+    found = Slices()
     if not files.num_rows:
-        return Slices([], [], [], [], [], [], [], [], [], {})
-    tids = _dictionary(files["tid"])
-    order = pc.sort_indices(
-        pa.table([tids.indices, files["added"], files["removed"]], names=["tid", "added", "removed"]),
-        sort_keys=[("tid", "ascending"), ("added", "ascending"), ("removed", "ascending")],
-    )
+        return found
+    directories = listed(files["directory"].chunk(0).dictionary)
+    found.partitions = Partitions(directories)
+    paths = _paths(files, _texts([f"{directory}/" if directory else "" for directory in directories]))
+    files = files.drop_columns(["name"])
+    keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     files = files.take(order)
-    codes = tids.indices.take(order).to_pylist()
-    directory = _dictionary(files["directory"])
-    texts = listed(directory.dictionary)
-    prefixes = pa.array([f"{text}/" if text else "" for text in texts], pa.string()).take(directory.indices)
-    join: Any = pc.binary_join_element_wise
-    paths = join(prefixes, files["name"].combine_chunks(), "")
-    return Slices(
-        paths=listed(paths),
-        directories=listed(directory.indices),
-        partitions=[names.parse_partition(text) for text in texts],
-        added=listed(files["added"]),
-        removed=listed(files["removed"]),
-        sizes=listed(files["size"]),
-        rows=listed(files["rows"]),
-        whole=listed(files["whole"]),
-        places=array("q", listed(files["place"])),
-        ranges=_ranges(codes, listed(tids.dictionary)),
-    )
+    found.paths = [*map(paths.__getitem__, _integers(order.cast(pa.int64())))]
+    found.directories = _integers(_codes(files["directory"]))
+    found.added, found.removed = _integers(files["added"]), _integers(files["removed"])
+    found.sizes, found.rows = _integers(files["size"]), _integers(files["rows"])
+    found.whole = _integers(files["whole"].cast(pa.int8()))
+    found.places = _integers(files["place"])
+    tids, codes = listed(files["tid"].chunk(0).dictionary), _integers(_codes(files["tid"]))
+    start = 0
+    while start < len(codes):
+        stop = bisect_right(codes, codes[start], lo=start)
+        found.ranges[tids[codes[start]]] = range(start, stop)
+        start = stop
+    return found
+
+
+def _paths(files: pa.Table, prefixes: Any) -> list[str]:
+    """The paths of the rows, some at a time, since Arrow and Python hold each text of their own."""
+    nothing, join = _texts([""])[0], cast(Any, pc.binary_join_element_wise)
+    found: list[str] = []
+    for batch in files.select(["directory", "name"]).to_batches(max_chunksize=_AT_ONCE):
+        found += listed(join(prefixes.take(batch["directory"].indices), batch["name"], nothing))
+    return found
+
+
+def _codes(column: Any) -> Any:
+    """The places of the texts in the dictionary, which all chunks share."""
+    return pa.chunked_array([chunk.indices for chunk in column.chunks])
+
+
+_AT_ONCE = 65_536
+"""How many rows of files are made Python values at a time."""
+
+_NULL = UNKNOWN_SIZE
+"""Stands for null among integers that are never negative."""
+
+
+def _numbers(values: Iterable[int]) -> Any:
+    """An array of integers. `pa.array` would import pandas, which takes 0.5 s and 60 MB."""
+    body = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
+
+
+def _texts(texts: Sequence[str]) -> Any:
+    """An array of texts, without pandas as well."""
+    each = [text.encode() for text in texts]
+    ends = array("i", accumulate(map(len, each), initial=0))
+    return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
+
+
+def _integers(values: Any) -> "array[int]":
+    """The integers of an array."""
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+    values = values.fill_null(_numbers([_NULL])[0].cast(values.type))
+    found = array({8: "b", 32: "i", 64: "q"}[values.type.bit_width])
+    body = memoryview(values.buffers()[1])
+    found.frombytes(body[values.offset * found.itemsize :][: len(values) * found.itemsize])
+    return found
 
 
 def _dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-
-
-def _ranges(codes: Sequence[int], tids: Sequence[str]) -> dict[str, range]:
-    found: dict[str, range] = {}
-    start = 0
-    for place in range(1, len(codes) + 1):
-        if place == len(codes) or codes[place] != codes[start]:
-            found[tids[codes[start]]] = range(start, place)
-            start = place
-    return found
 
 
 BoundsOf = Callable[[Sequence[str], Sequence[int]], StoredBounds]
@@ -371,20 +428,25 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
-    for row in commits.to_pylist():
+    for row in commits.drop_columns(["at", "rank", "number", "forgotten"]).to_pylist():
         rows = of.ranges.get(row["tid"], range(0))
-        schema = schemas.setdefault(row["schema"], Raw((row["schema"] or "").encode()))
+        schema = schemas.get(row["schema"])
+        if schema is None:
+            schema = schemas[row["schema"]] = Raw(row["schema"].encode())
         found.append(_decode(row, rows, of, schema, bounds)._replace(place=len(found)))
     return found
 
 
 def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds: BoundsOf) -> Decided:
     tid = row["tid"]
-    adds = [i for i in rows if of.added[i] is not None]
-    removes = sorted((i for i in rows if of.removed[i] is not None), key=lambda i: of.removed[i] or 0)
-    changes = sum(of.removed[i] is not None for i in adds)
+    removes: list[int] = []
+    if max(of.removed[rows.start : rows.stop], default=_NULL) != _NULL:
+        removes = sorted((i for i in rows if of.removed[i] != _NULL), key=of.removed.__getitem__)
+    adds = slice(rows.start, rows.stop - of.added[rows.start : rows.stop].count(_NULL))
+    added = of.paths[adds]
+    changes = sum(i < adds.stop for i in removes)
     lost = Forgotten(
-        row["forgotten_added"] + row["added"] - (len(adds) - changes),
+        row["forgotten_added"] + row["added"] - (len(added) - changes),
         row["forgotten_removed"] + row["removed"] - len(removes),
     )
     if min(lost) < 0:
@@ -395,27 +457,21 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
         files = whole = None
         if row["has_files"]:
             files = AddedFiles(
-                size=[_known(of.sizes[i]) for i in adds],
-                rows=[of.rows[i] for i in adds],
-                partition=_partition(of, adds),
-                statistics=_statistics(row["columns"], [of.places[i] for i in adds], bounds),
+                size=of.sizes[adds],
+                rows=_known(of.rows[adds]),
+                partition=of.partitions.values(of.directories[adds]),
+                statistics=_statistics(row["columns"], of.places[adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]
         info = replace(info, schema=schema, files=files, whole=whole)
-    marker = CommitMarker(added=[of.paths[i] for i in adds], removed=[of.paths[i] for i in removes], dbio_commit=info)
+    marker = CommitMarker(added=added, removed=[of.paths[i] for i in removes], dbio_commit=info)
     return Decided(_EPOCH + timedelta(microseconds=row["modified"]), tid, marker, lost)
 
 
 def _statistics(columns: Sequence[str], places: Sequence[int], bounds: BoundsOf) -> Any:
-    return bounds(columns, array("q", places)) if columns else Raw(b"{}")
+    return bounds(columns, places) if columns else Raw(b"{}")
 
 
-def _known(size: int | None) -> int:
-    return UNKNOWN_SIZE if size is None else size
-
-
-def _partition(of: Slices, adds: Sequence[int]) -> dict[str, list[str | None]]:
-    """The partition values of added files, which are those of their directories."""
-    columns = of.partitions[of.directories[adds[0]]] if adds else ()
-    return {column: [of.partitions[of.directories[i]].get(column) for i in adds] for column in columns}
+def _known(numbers: Sequence[int]) -> Sequence[int | None]:
+    return [None if it == _NULL else it for it in numbers] if _NULL in numbers else numbers
