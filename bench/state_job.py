@@ -75,7 +75,8 @@ def append(table: dbio.Table, argument: int) -> Answer:
             tid=transaction.tid, job=transaction.terms.job, task=0, attempt=0, number=number, suffix=".parquet"
         )
         path, partition = f"{directory}/{name}", names.parse_partition(directory)
-        transaction.add([dbio.FileInfo(path=path, size=1000, rows=10, partition=partition)])
+        table.store.put_if_absent(path, b"rows")
+        transaction.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)])
         transaction.commit()
     return {}
 

@@ -30,16 +30,17 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     """The object of a part with these rows, which are sorted, and its description."""
     sink = io.BytesIO()
     dictionaries: Any = [it.name for it in table.schema if pa.types.is_dictionary(it.type)]
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
-        row_group_size=GROUP_ROWS,
         use_dictionary=dictionaries,
         column_encoding=None if kind == "commits" else {"size": "DELTA_BINARY_PACKED"},
         write_statistics=["directory"] if kind == "files" else False,
         write_page_checksum=True,
-    )
+    ) as writer:
+        for start in range(0, table.num_rows, GROUP_ROWS):
+            writer.write_table(_with_own_texts(table.slice(start, GROUP_ROWS), dictionaries))
     body = sink.getvalue()
     footer = pq.read_metadata(io.BytesIO(body))
     end = len(body) - footer.serialized_size - _MAGIC_BYTES
@@ -63,6 +64,14 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
         last=keys[row - 1],
     )
     return body, part
+
+
+def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows with dictionaries of the texts that occur in them: each row group would have all texts of the table."""
+    for name in columns:
+        own = table[name].cast(pa.string()).dictionary_encode()
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), own)
+    return table
 
 
 def _start(group: Any) -> int:

@@ -121,10 +121,10 @@ def file_rows(commit: Decided) -> dict[str, FileRow]:
     found: dict[str, FileRow] = {}
     for place, path in enumerate(marker.added):
         if path not in found:
-            row = _row(path, commit.tid)._replace(added=place, whole=path in whole)
-            found[path] = row._replace(size=files.size[place], rows=files.rows[place]) if files else row
+            size, rows = (files.size[place], files.rows[place]) if files else (None, None)
+            found[path] = FileRow(*_name_of(path, commit.tid), place, None, size, rows, path in whole)
     for place, path in enumerate(marker.removed):
-        row = found.get(path) or _row(path, commit.tid)._replace(whole=path in whole)
+        row = found.get(path) or FileRow(*_name_of(path, commit.tid), whole=path in whole)
         if row.removed is None:
             found[path] = row._replace(removed=place)
     return found
@@ -132,21 +132,23 @@ def file_rows(commit: Decided) -> dict[str, FileRow]:
 
 def gone_row(path: str, tid: str) -> FileRow:
     """The row by which a path of a transaction is forgotten."""
-    return _row(path, tid)._replace(gone=True)
+    return FileRow(*_name_of(path, tid), gone=True)
 
 
-def _row(path: str, tid: str) -> FileRow:
+def _name_of(path: str, tid: str) -> tuple[str, str, str, str]:
+    """The first four columns of a row."""
     directory, name = names.split(path)
-    return FileRow(directory, name, tid, names.parse_data_file(name) or "")
+    return directory, name, tid, names.parse_data_file(name) or ""
 
 
 def files_table(rows: Iterable[FileRow]) -> pa.Table:
     """The rows in the order of parts: by directory, writer, name and tid."""
-    columns = list(zip(*sorted(rows, key=lambda it: (it.directory, it.writer, it.name, it.tid)), strict=True))
+    columns = list(zip(*rows, strict=True))
     found = FileRow(*(columns or [()] * len(FileRow._fields)))  # type: ignore[arg-type]
     writers = [None if tid == writer else writer for tid, writer in zip(found.tid, found.writer, strict=True)]
     told: Any = {**found._asdict(), "writer": writers}
-    return pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    table = pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    return table.take(order_of(table))
 
 
 def commits_table(commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]], number: int) -> pa.Table:
@@ -193,11 +195,8 @@ def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | 
         for fact in FACTS:
             each = {tid: getattr(bounds[column], fact) for tid, bounds in told.items() if column in bounds}
             values = [each[tid][at] if at is not None and tid in each else None for tid, at in places]
-            for kind in dict.fromkeys(map(_kind, values)):
-                if kind:
-                    own: list[Any] = [it if _kind(it) == kind else None for it in values]
-                    own = [it and str(it) for it in own] if kind == "big" else own
-                    found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])
+            for kind, own in _by_kind(values).items():
+                found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])
     return pa.table(found) if found else None
 
 
@@ -208,18 +207,30 @@ KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": p
 """The types of bounds. Each has a column of its own, since the bounds of a column may have had several types."""
 
 
+def _by_kind(values: Sequence[Any]) -> Mapping[str, Sequence[Any]]:
+    """The values of each kind, in their places, with None in the places of others."""
+    types = {*map(type, values)} - {type(None)}
+    if len(types) == 1:  # as almost always
+        known = [it for it in values if it is not None]
+        ends = {_kind(min(known)), _kind(max(known))} if types == {int} else {_kind(known[0])}
+        kind = ends.pop()
+        if kind not in (None, "big") and not ends:
+            return {kind: values}
+    kinds = [*map(_kind, values)]
+    found: dict[str, list[Any]] = {}
+    for kind in dict.fromkeys(it for it in kinds if it):
+        own = [value if it == kind else None for value, it in zip(values, kinds, strict=True)]
+        found[kind] = [None if it is None else str(it) for it in own] if kind == "big" else own
+    return found
+
+
 def _kind(value: Any) -> str | None:
     """The type of a bound; None if nothing is bound. `big` is an integer of more than 64 bits, in decimal digits."""
-    match value:
-        case bool():
-            return "bool"
-        case int():
-            return "int" if -(1 << 63) <= value < 1 << 63 else "big"
-        case float():
-            return "float"
-        case str():
-            return "text"
-    return None
+    kind = _KINDS_OF.get(type(value))
+    return "big" if kind == "int" and not -(1 << 63) <= value < 1 << 63 else kind
+
+
+_KINDS_OF: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "text"}
 
 
 # --- to transactions ----------------------------------------------------------------------------------------------
@@ -244,7 +255,7 @@ def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
             kept.add(identity)
         else:
             lost.append(place)
-    return files.filter(pc.invert(pc.is_in(_numbers(range(files.num_rows)), value_set=_numbers(lost))))
+    return files.filter(pc.invert(pc.is_in(numbers(range(files.num_rows)), value_set=numbers(lost))))
 
 
 _IDENTITY = ("directory", "name", "tid")
@@ -255,7 +266,7 @@ def latest_commits(commits: pa.Table, *, keep_forgotten: bool) -> pa.Table:
     newest: dict[str, tuple[int, int]] = {}
     for place, (tid, number) in enumerate(zip(listed(commits["tid"]), listed(commits["number"]), strict=True)):
         newest[tid] = max(newest.get(tid, (-1, -1)), (number, place))
-    found = commits.take(_numbers(sorted(place for _, place in newest.values())))
+    found = commits.take(numbers(sorted(place for _, place in newest.values())))
     if not keep_forgotten:
         found = found.filter(pc.invert(found["forgotten"]))
     return found.sort_by([("at", "ascending"), ("rank", "ascending"), ("tid", "ascending")])
@@ -340,7 +351,7 @@ class Partitions:
 
 def slices(files: pa.Table) -> Slices:
     """The rows, without those that are forgotten, sorted by the transactions that they are of."""
-    files = files.append_column("place", _numbers(range(files.num_rows)))
+    files = files.append_column("place", numbers(range(files.num_rows)))
     files = without_gone(files, keep_gone=False).unify_dictionaries()
     found = Slices()
     if not files.num_rows:
@@ -352,13 +363,13 @@ def slices(files: pa.Table) -> Slices:
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     files = files.take(order)
-    found.paths = [*map(paths.__getitem__, _integers(order.cast(pa.int64())))]
-    found.directories = _integers(_codes(files["directory"]))
-    found.added, found.removed = _integers(files["added"]), _integers(files["removed"])
-    found.sizes, found.rows = _integers(files["size"]), _integers(files["rows"])
-    found.whole = _integers(files["whole"].cast(pa.int8()))
-    found.places = _integers(files["place"])
-    tids, codes = listed(files["tid"].chunk(0).dictionary), _integers(_codes(files["tid"]))
+    found.paths = [*map(paths.__getitem__, integers(order.cast(pa.int64())))]
+    found.directories = integers(_codes(files["directory"]))
+    found.added, found.removed = integers(files["added"]), integers(files["removed"])
+    found.sizes, found.rows = integers(files["size"]), integers(files["rows"])
+    found.whole = integers(files["whole"].cast(pa.int8()))
+    found.places = integers(files["place"])
+    tids, codes = listed(files["tid"].chunk(0).dictionary), integers(_codes(files["tid"]))
     start = 0
     while start < len(codes):
         stop = bisect_right(codes, codes[start], lo=start)
@@ -388,8 +399,8 @@ _NULL = UNKNOWN_SIZE
 """Stands for null among integers that are never negative."""
 
 
-def _numbers(values: Iterable[int]) -> Any:
-    """An array of integers. `pa.array` would import pandas, which takes 0.5 s and 60 MB."""
+def numbers(values: Iterable[int]) -> Any:
+    """An Arrow array of integers. `pa.array` would import pandas, which takes 0.5 s and 60 MB."""
     body = array("q", values)
     return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
 
@@ -401,11 +412,11 @@ def _texts(texts: Sequence[str]) -> Any:
     return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
 
 
-def _integers(values: Any) -> "array[int]":
-    """The integers of an array."""
+def integers(values: Any) -> "array[int]":
+    """The integers of an Arrow array, with -1 for null."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-    values = values.fill_null(_numbers([_NULL])[0].cast(values.type))
+    values = values.fill_null(numbers([_NULL])[0].cast(values.type))
     found = array({8: "b", 32: "i", 64: "q"}[values.type.bit_width])
     body = memoryview(values.buffers()[1])
     found.frombytes(body[values.offset * found.itemsize :][: len(values) * found.itemsize])
