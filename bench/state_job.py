@@ -76,7 +76,7 @@ def append(table: dbio.Table, argument: int) -> Answer:
         )
         path, partition = f"{directory}/{name}", names.parse_partition(directory)
         table.store.put_if_absent(path, b"rows")
-        transaction.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)])
+        transaction.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)], looked_at=True)
         transaction.commit()
     return {}
 
