@@ -87,7 +87,7 @@ class Found:
     @property
     def peak_mb(self) -> float:
         """The most memory, over that of a process that does nothing."""
-        return max(it["peak_mb"] for it in self.answers) - self.empty_mb
+        return max(float(it["peak_mb"]) for it in self.answers) - self.empty_mb
 
     @property
     def missing(self) -> str | None:

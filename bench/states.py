@@ -61,17 +61,17 @@ class _Commits:
     """All commits of a state, oldest first."""
 
     at_ms: Any
-    tids: pa.Array
-    jobs: pa.Array
+    tids: list[str]
+    jobs: list[str]
 
     @classmethod
-    def made(cls, count: int, until: datetime) -> "_Commits":
-        random = np.random.default_rng(1)
+    def made(cls, count: int, until: datetime, seed: int) -> "_Commits":
+        random = np.random.default_rng((1, seed))
         last = int(until.timestamp() * 1000)
         at_ms = last - np.arange(count, dtype=np.int64)[::-1] * (_EVERY // timedelta(milliseconds=1))
         tids = [f"{tid:019d}" for tid in (at_ms << 21) + random.integers(0, 1 << 21, count)]
         jobs = [str(UUID(bytes=it.tobytes())) for it in random.integers(0, 256, (count, 16), dtype=np.uint8)]
-        return cls(at_ms, pa.array(tids), pa.array(jobs))
+        return cls(at_ms, tids, jobs)
 
     def __len__(self) -> int:
         return len(self.tids)
@@ -83,7 +83,7 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
     with dbio.Table(root).begin(partition_by=["region", "shop"]) as transaction:
         transaction.commit(columns(statistics))
     first = dbio.Table(root).snapshot()
-    commits = _Commits.made(files // PER_COMMIT, datetime.now(UTC) - timedelta(days=1))
+    commits = _Commits.made(files // PER_COMMIT, datetime.now(UTC) - timedelta(days=1), seed=0)
     parts: list[Part] = []
     cuts = _cuts(len(commits) * PER_COMMIT)
     for number, (some, is_cut) in enumerate(_levels(len(commits), cuts), 1):
@@ -182,15 +182,15 @@ def _file_rows(commits: _Commits, commit: Any, directory: Any, spread: Any, rand
     count = len(commit) * TASKS
     task = np.tile(np.arange(TASKS, dtype=np.int32), len(commit))
     number = np.repeat(spread, TASKS)
-    of = pa.array(np.repeat(commit, TASKS))
+    of: Any = pa.array(np.repeat(commit, TASKS))
     size = np.exp(random.normal(15, 1, count)).astype(np.int64) + 500
     join: Any = pc.binary_join_element_wise
-    task_texts = pa.array([f"part-{it:05d}" for it in range(TASKS)])
-    ends = pa.array([f"-0-{it}-c000.snappy.parquet" for it in range(SPREAD)])
-    middles = join(pa.array(["-tid"]).take(pa.array(np.zeros(len(commits), np.int8))), commits.tids, commits.jobs, "-")
+    begins = np.array([f"part-{it:05d}" for it in range(TASKS)])
+    ends = np.array([f"-0-{it}-c000.snappy.parquet" for it in range(SPREAD)])
+    middles = pa.array([f"-tid-{tid}-{job}" for tid, job in zip(commits.tids, commits.jobs, strict=True)])
     columns_: dict[str, Any] = {
         "directory": _encoded(directories(), np.repeat(directory, TASKS)),
-        "name": join(task_texts.take(pa.array(task)), middles.take(of), ends.take(pa.array(number)), ""),
+        "name": join(pa.array(begins[task]), middles.take(of), pa.array(ends[number]), ""),
         "tid": _encoded(commits.tids, np.repeat(commit, TASKS)),
         "writer": pa.nulls(count, rows.FILES.field("writer").type),
         "added": pa.array(task * SPREAD + number),
@@ -203,11 +203,11 @@ def _file_rows(commits: _Commits, commit: Any, directory: Any, spread: Any, rand
     return pa.table(columns_, schema=rows.FILES)
 
 
-def _encoded(texts: Any, index: Any) -> pa.Array:
+def _encoded(texts: Any, index: Any) -> Any:
     """The texts at these places, with a dictionary of those that occur."""
     occur, places = np.unique(index, return_inverse=True)
-    found: Any = pa.array(texts).take(pa.array(occur)) if isinstance(texts, list) else texts.take(pa.array(occur))
-    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), found)
+    indices: Any = pa.array(places.astype(np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array([texts[it] for it in occur.tolist()], pa.string()))
 
 
 def _statistics(commit: Any, count: int, random: np.random.Generator) -> Iterator[pa.Table]:
@@ -253,12 +253,10 @@ def _commit_rows(commits: _Commits, some: range, number: int, statistics: int) -
     for i in some:
         at = datetime.fromtimestamp(int(commits.at_ms[i]) / 1000, UTC)
         metrics = {"numFiles": PER_COMMIT}
-        info = CommitInfo(
-            recorded="append", commit_id=commits.jobs[i].as_py(), timestamp=at, schema_turn=1, metrics=metrics
-        )
+        info = CommitInfo(recorded="append", commit_id=commits.jobs[i], timestamp=at, schema_turn=1, metrics=metrics)
         each.append(
             {
-                "tid": commits.tids[i].as_py(),
+                "tid": commits.tids[i],
                 "modified": at,
                 "at": at,
                 "rank": 0,
@@ -300,11 +298,11 @@ def _new_name(number: int) -> str:
 def new_commits(store: Store, count: int, statistics: int, *, seed: int) -> list[str]:
     """Puts the markers of new commits. Returns their tids."""
     random = np.random.default_rng((3, seed))
-    commits = _Commits.made(count, datetime.now(UTC))
+    commits = _Commits.made(count, datetime.now(UTC), seed + 1)
     texts = directories()
     schema = pack_schema(columns(statistics))
-    for i, tid in enumerate(commits.tids.to_pylist()):
-        job = commits.jobs[i].as_py()
+    for i, tid in enumerate(commits.tids):
+        job = commits.jobs[i]
         begin = int(random.integers(0, PARTITIONS))
         added: list[FileInfo] = []
         for task in range(TASKS):
@@ -334,7 +332,7 @@ def new_commits(store: Store, count: int, statistics: int, *, seed: int) -> list
         )
         marker = CommitMarker(added=[it.path for it in added], removed=[], dbio_commit=info)
         store.put_if_absent(names.committed(tid), encode(marker))
-    return commits.tids.to_pylist()
+    return commits.tids
 
 
 def _bound(column: int, size: int) -> Bounds:

@@ -356,7 +356,7 @@ def slices(files: pa.Table) -> Slices:
     found = Slices()
     if not files.num_rows:
         return found
-    directories = listed(files["directory"].chunk(0).dictionary)
+    directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
     paths = _paths(files, _texts([f"{directory}/" if directory else "" for directory in directories]))
     files = files.drop_columns(["name"])
@@ -369,7 +369,7 @@ def slices(files: pa.Table) -> Slices:
     found.sizes, found.rows = integers(files["size"]), integers(files["rows"])
     found.whole = integers(files["whole"].cast(pa.int8()))
     found.places = integers(files["place"])
-    tids, codes = listed(files["tid"].chunk(0).dictionary), integers(_codes(files["tid"]))
+    tids, codes = _texts_in(files["tid"]), integers(_codes(files["tid"]))
     start = 0
     while start < len(codes):
         stop = bisect_right(codes, codes[start], lo=start)
@@ -382,13 +382,19 @@ def _paths(files: pa.Table, prefixes: Any) -> list[str]:
     """The paths of the rows, some at a time, since Arrow and Python hold each text of their own."""
     nothing, join = _texts([""])[0], cast(Any, pc.binary_join_element_wise)
     found: list[str] = []
+    batch: Any
     for batch in files.select(["directory", "name"]).to_batches(max_chunksize=_AT_ONCE):
         found += listed(join(prefixes.take(batch["directory"].indices), batch["name"], nothing))
     return found
 
 
+def _texts_in(column: Any) -> list[str]:
+    """The dictionary, which all chunks share."""
+    return listed(column.chunk(0).dictionary)
+
+
 def _codes(column: Any) -> Any:
-    """The places of the texts in the dictionary, which all chunks share."""
+    """The places of the texts in the dictionary."""
     return pa.chunked_array([chunk.indices for chunk in column.chunks])
 
 
@@ -406,7 +412,7 @@ def numbers(values: Iterable[int]) -> Any:
 
 
 def _texts(texts: Sequence[str]) -> Any:
-    """An array of texts, without pandas as well."""
+    """The same for texts."""
     each = [text.encode() for text in texts]
     ends = array("i", accumulate(map(len, each), initial=0))
     return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
