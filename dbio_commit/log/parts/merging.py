@@ -46,7 +46,7 @@ def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
 def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
     tables = [reader.table(part) for part in wanted.parts]
     table = pa.concat_tables(tables)
-    table = table.append_column("place", pa.array(range(table.num_rows), pa.int64()))
+    table = table.append_column("place", rows.numbers(range(table.num_rows)))
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
     inputs = _Inputs([_statistics(reader, part) for part in wanted.parts], [it.num_rows for it in tables])
@@ -55,7 +55,7 @@ def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[K
     for start, stop in pairwise([*starts, table.num_rows]):
         some = table.slice(start, stop - start)
         if some.num_rows:
-            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.listed(some["place"]))))
+            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.integers(some["place"]))))
     return pieces, cuts
 
 
@@ -111,7 +111,7 @@ class _Inputs:
             order += mine
             pieces += self._of_input(k, [places[i] - self._starts[k] for i in mine])
         table = pa.concat_tables([self.schema.empty_table(), *pieces], promote_options="default")
-        return table.take(pc.sort_indices(pa.array(order, pa.int64())))
+        return table.take(pc.array_sort_indices(rows.numbers(order)))
 
     def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:
         try:
@@ -139,5 +139,5 @@ class _Inputs:
             base = ends[group] - source.group_rows[group]
             if k not in self._groups or self._groups[k][0] != group:
                 self._groups[k] = (group, self._read(source, group, source.group_rows[group]))
-            yield self._groups[k][1].take(pa.array([it - base for it in local[i:j]], pa.int64()))
+            yield self._groups[k][1].take(rows.numbers(it - base for it in local[i:j]))
             i = j

@@ -135,7 +135,7 @@ class StoredCommits(CommitsInParts):
 
     def _read_table(self) -> pa.Table:
         tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
-        return rows.latest_commits(pa.concat_tables([rows.COMMITS.empty_table(), *tables]), keep_forgotten=False)
+        return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
 
     @cached_property
     def tids(self) -> Set[str]:
@@ -173,7 +173,7 @@ class StoredCommits(CommitsInParts):
         statistics = _Statistics(reader, parts)
         try:
             with collector_paused():
-                of = rows.slices(pa.concat_tables([rows.FILES.empty_table(), *tables]))
+                of = rows.slices(pa.concat_tables([rows.empty(rows.FILES), *tables]))
                 if strange := of.ranges.keys() - known:
                     raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
                 found = rows.decode_commits(self.table, of, bounds=statistics.of)
