@@ -210,7 +210,7 @@ class PartFiles(FilesInParts):
             if removed or replaced:
                 live = _without(live, removed | replaced)
             if self._removed_tids:
-                gone = pa.array(sorted(self._removed_tids), pa.string())
+                gone = rows.texts(sorted(self._removed_tids))
                 live = live.filter(pc.invert(pc.is_in(live["tid"].cast(pa.string()), value_set=gone)))
             if live.num_rows:
                 yield live
@@ -252,9 +252,9 @@ class PartFiles(FilesInParts):
         part = groups.part
         table = self._reader.table(part, range(groups.first, groups.last + 1))
         first = sum(group.rows for group in part.groups[: groups.first])
-        number = pa.repeat(pa.scalar(self._parts.index(part), pa.int32()), table.num_rows)
+        number = rows.numbers([self._parts.index(part)] * table.num_rows)
         table = table.append_column("part", number)
-        return table.append_column("place", pa.array(range(first, first + table.num_rows), pa.int64()))
+        return table.append_column("place", rows.numbers(range(first, first + table.num_rows)))
 
     def _windows(self, is_hopeful: Callable[[str], bool]) -> list[_Window]:
         chosen: list[tuple[Part, int]] = []
@@ -394,7 +394,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
-    wanted = pa.array({names.split(path)[1] for path in paths}, pa.string())
+    wanted = rows.texts(sorted({names.split(path)[1] for path in paths}))
     places = pc.indices_nonzero(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
 
@@ -415,13 +415,13 @@ def _all_but(count: int, lost: Collection[int]) -> Any:
     mask = bytearray(b"\x01") * count
     for place in lost:
         mask[place] = 0
-    return pa.array(mask, pa.uint8()).cast(pa.bool_())
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(mask)]).cast(pa.bool_())
 
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
     directory = rows.dictionary(table["directory"])
-    wanted = pa.array([is_hopeful(text) for text in rows.listed(directory.dictionary)], pa.bool_())
-    return table.filter(wanted.take(directory.indices))
+    hopeful = [i for i, text in enumerate(rows.listed(directory.dictionary)) if is_hopeful(text)]
+    return table.filter(pc.is_in(directory.indices.cast(pa.int64()), value_set=rows.numbers(hopeful)))
 
 
 def _within(table: pa.Table, window: _Window) -> pa.Table:
@@ -452,7 +452,7 @@ def _facts(
         for group, mine in by_group.items():
             base = ends[group] - source.group_rows[group]
             table = source.read([name for own in spelled.values() for name in own], group)
-            table = table.take(pa.array([places[i] - base for i in mine], pa.int64()))
+            table = table.take(rows.numbers(places[i] - base for i in mine))
             for column, own in spelled.items():
                 for name in own:
                     fact, kind = name.split(".", 2)[:2]

@@ -230,7 +230,7 @@ class _Statistics:
         for kind in rows.KINDS:
             values = self._column(f"{fact}.{kind}.{column}")
             if values is not None:
-                each = values.take(pa.array(places, pa.int64())).to_pylist()
+                each = values.take(rows.numbers(places)).to_pylist()
                 told = (None if it is None else int(it) for it in each) if kind == "big" else each
                 found = [old if new is None else new for old, new in zip(found, told, strict=True)]
         return found

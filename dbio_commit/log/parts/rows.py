@@ -371,7 +371,7 @@ def slices(files: pa.Table) -> Slices:
         return found
     directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
-    paths = _paths(files, _texts([f"{directory}/" if directory else "" for directory in directories]))
+    paths = _paths(files, texts([f"{directory}/" if directory else "" for directory in directories]))
     files = files.drop_columns(["name"])
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -393,7 +393,7 @@ def slices(files: pa.Table) -> Slices:
 
 def _paths(files: pa.Table, prefixes: Any) -> list[str]:
     """The paths of the rows, some at a time, since Arrow and Python hold each text of their own."""
-    nothing, join = _texts([""])[0], cast(Any, pc.binary_join_element_wise)
+    nothing, join = texts([""])[0], cast(Any, pc.binary_join_element_wise)
     found: list[str] = []
     batch: Any
     for batch in files.select(["directory", "name"]).to_batches(max_chunksize=_AT_ONCE):
@@ -424,7 +424,7 @@ def numbers(values: Iterable[int]) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
 
 
-def _texts(texts: Sequence[str]) -> Any:
+def texts(texts: Sequence[str]) -> Any:
     """The same for texts."""
     each = [text.encode() for text in texts]
     ends = array("i", accumulate(map(len, each), initial=0))
@@ -451,9 +451,9 @@ def dictionary(column: Any) -> Any:
 def paths_of(files: pa.Table) -> Any:
     """The path of each row."""
     directory = dictionary(files["directory"])
-    prefixes = _texts([f"{text}/" if text else "" for text in listed(directory.dictionary)])
+    prefixes = texts([f"{text}/" if text else "" for text in listed(directory.dictionary)])
     join: Any = pc.binary_join_element_wise
-    return join(prefixes.take(directory.indices), files["name"].combine_chunks(), _texts([""])[0])
+    return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
 
 
 BoundsOf = Callable[[Sequence[str], Sequence[int]], StoredBounds]
