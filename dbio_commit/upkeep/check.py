@@ -134,19 +134,28 @@ def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Pr
         present = sorted(found.live - {*report.missing})
         return replace(report, misread=find_wrong(store, present, found.schema, found.partition_columns, progress))
     except CheckpointLostError as error:
-        raise CheckpointLostError(*error.args, _say_how_to_rebuild(store, clock)) from None
+        raise CheckpointLostError(*error.args, *_say_how_to_rebuild(store, clock)) from None
 
 
-def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
+def _say_how_to_rebuild(store: Store, clock: Clock) -> list[str]:
+    """What is lost, what is intact, and from what it can be rebuilt."""
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
-        return f"The checkpoint cannot be rebuilt from what is there: {error}"
+        first, *lines = map(str, error.args)
+        return [f"The checkpoint cannot be rebuilt from what is there: {first}", *lines]
     if plan is None:
-        return "The checkpoint can be read again: check the table once more"
-    by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
+        return ["The checkpoint can be read again: check the table once more"]
     run = command("dbio", "checkpoint", store.url, "--rebuild")
-    return f"{by} hold the same: `{run}` rebuilds the checkpoint, and loses nothing"
+    if not plan.lost:
+        by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
+        return [f"{by} hold the same: `{run}` rebuilds the checkpoint, and loses nothing"]
+    return [
+        *(f"Lost: {loss}" for loss in plan.lost),
+        f"Intact: {plan.intact} other objects of the same parts",
+        *(f"Can be replaced by: {used}" for used in plan.used),
+        f"`{run}` rebuilds the checkpoint, and loses {'; '.join(plan.loses) or 'nothing'}",
+    ]
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
