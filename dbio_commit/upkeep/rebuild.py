@@ -180,7 +180,9 @@ class _Sources:
             except (CannotRebuild, CheckpointLostError) as error:
                 refusals.append(f"Not from {what}: {error}")
         root, losses = self.damaged[0]
+        higher = f"{self.store.url_of(names.checkpoint(self.unreadable[0]))} cannot be read" if self.unreadable else ""
         raise CheckpointLostError(
+            *([higher] if higher else []),
             f"{self.store.url_of(names.checkpoint(root.number))} lacks {len(losses)} objects of its parts: "
             f"{_some(losses)}",
             *dict.fromkeys(refusals),
