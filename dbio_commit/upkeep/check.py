@@ -283,6 +283,8 @@ def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str
     for path, marker in markers.items():
         try:
             check_statistics(marker, where=store.url_of(path))
+        except CheckpointLostError:
+            raise
         except CorruptMarkerError as error:
             useless[path] = str(error)
     return useless

@@ -65,10 +65,11 @@ class Rebuild:
 class Rebuilt(NamedTuple):
     """What a rebuild did."""
 
-    name: str | None
+    name: str | None = None
     """The new checkpoint; None if another process was faster."""
-    used: Sequence[str]
-    loses: Sequence[str]
+    used: Sequence[str] = ()
+    """See `Rebuild`."""
+    loses: Sequence[str] = ()
 
 
 def rebuild_checkpoint(store: Store, clock: Clock) -> Rebuilt:
@@ -87,8 +88,10 @@ def rebuild_checkpoint(store: Store, clock: Clock) -> Rebuilt:
         for part, body in plan.objects.items():
             put_part(store, part, body)
     name = write_checkpoint(store, clock, plan.snapshot, again=True)
+    if name is None:
+        return Rebuilt()
     _refuse_deleted(store, plan.snapshot.checkpoint.parts)
-    for loss in plan.loses if name else ():
+    for loss in plan.loses:
         _log.warning("%s: %s is without %s", store.url, name, loss)
     return Rebuilt(name, plan.used, plan.loses)
 
@@ -197,15 +200,15 @@ class _Sources:
 
     def _each(self) -> Iterator[tuple[str, Callable[[], Rebuild]]]:
         for it in self.damaged:
-            of = f" of {names.checkpoint(it.root.number)}"
-            yield f"the parts that merges replaced and the commit markers, for{of}", partial(self._from_parts, it)
+            root = names.checkpoint(it.root.number)
+            yield f"{root} with the parts that merges replaced, and commit markers", partial(self._from_parts, it)
         yield "an older checkpoint and the commit markers", self.from_older
         for it in self.damaged:
-            of = f" of {names.checkpoint(it.root.number)}"
+            root = names.checkpoint(it.root.number)
             if any(loss.is_statistics for loss in it.losses):
-                yield f"the parts{of} without lost statistics", partial(self._from_parts, it, statistics=False)
+                yield f"{root} without the lost statistics", partial(self._from_parts, it, statistics=False)
             if any(not loss.is_statistics for loss in it.losses):
-                yield f"a listing of the table with the counts{of}", partial(self._from_listing, it)
+                yield f"{root} with a listing of the table", partial(self._from_listing, it)
 
     # --- older checkpoints ----------------------------------------------------------------------------------------
 

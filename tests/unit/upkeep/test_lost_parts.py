@@ -1,5 +1,6 @@
 """A part of a checkpoint that is gone or damaged: what can be rebuilt, from what, and what is refused."""
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -7,8 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from typer.testing import CliRunner
 
-from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
+from dbio_commit.base.errors import CheckpointLostError, DbioError, InvalidInputError
+from dbio_commit.cli import commands
 from dbio_commit.commit import checkpoints
 from dbio_commit.commit import parts as writers
 from dbio_commit.log.listing import read_numbered_checkpoint
@@ -18,13 +21,14 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import recorded_files
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
-from dbio_commit.protocol.parts import Limits, Part
+from dbio_commit.protocol.parts import Limits, Part, plan_merges
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.rebuild import Rebuilt, rebuild_checkpoint
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from dbio_commit.upkeep.vacuum.run import run_vacuum
 from tests.builders import columns
+from tests.faults import once
 
 HOUR = timedelta(hours=1)
 DAYS = ("1", "2", "3")
@@ -155,6 +159,13 @@ def test_a_rebuild_gives_the_same_state_or_refuses_whichever_object_is_lost(seed
     assert _lose_each(writer)["rebuilt"]
 
 
+def _try_rebuild(writer: Writer) -> Rebuilt | DbioError:
+    try:
+        return writer.rebuild()
+    except (CheckpointLostError, InvalidInputError) as error:
+        return error
+
+
 def _lose_each(writer: Writer) -> dict[str, int]:
     store, before, found = writer.store, dict(writer.store.objects), {"rebuilt": 0, "refused": 0}
     state, top, root = writer.state(), max(parse_log(store.list_log()).checkpoints), writer.root
@@ -172,17 +183,18 @@ def _lose_each(writer: Writer) -> dict[str, int]:
         for name in lost:
             writer.chance.choice(harms)(store, name)
         harmed = dict(store.objects)
-        try:
-            done = writer.rebuild()
-        except CheckpointLostError as error:
+        done = _try_rebuild(writer)
+        if isinstance(done, CheckpointLostError):
             found["refused"] += 1
+            told = str(done)
             assert store.objects == harmed
-            assert "bring" in str(error).lower()
-            assert lost[0] in str(error) or names.checkpoint(top) in str(error)
+            assert "bring" in told.lower()
+            assert lost[0] in told or names.checkpoint(top) in told
             continue
-        except InvalidInputError as error:  # an older checkpoint is there, or the bits are in a byte that nobody reads
-            assert "nothing to rebuild" in str(error)
-            assert {*(part.statistics.name for part in root.parts if part.statistics), names.checkpoint(top)} >= {*lost}
+        if isinstance(done, InvalidInputError):  # an older checkpoint is there, or the bits are in a byte nobody reads
+            statistics = {part.statistics.name for part in root.parts if part.statistics}
+            assert "nothing to rebuild" in str(done)
+            assert statistics | {names.checkpoint(top)} >= {*lost}
             assert writer.state() == state
             continue
         found["rebuilt"] += 1
@@ -198,3 +210,268 @@ def _lose_each(writer: Writer) -> dict[str, int]:
         assert {path for path, _ in again["files"]} < {file.path for file in writer.table.snapshot().files}
     store.objects = before
     return found
+
+
+# --- each source ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """A table whose parts are not merged, until a test says so."""
+    monkeypatch.setattr(writers, "plan_merges", lambda parts, cuts, limits: [])
+    return Writer()
+
+
+def merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "plan_merges", plan_merges)
+
+
+def purge(writer: Writer) -> None:
+    """Deletes the markers of all transactions that two checkpoints cover."""
+    for _ in range(2):
+        writer.table.checkpoint()
+        writer.clock.advance(HOUR)
+        writer.commit()
+    writer.vacuum(timedelta(days=10))
+    for tid in writer.root.covered:  # vacuum keeps the markers of removed files that exist
+        writer.store.delete_many([names.started(tid), names.committed(tid)])
+    assert any(path.startswith("_purged_") for path in writer.store.objects)
+
+
+def only_newest_checkpoint(writer: Writer) -> None:
+    newest = names.checkpoint(writer.root.number)
+    for path in [*writer.store.objects]:
+        if path.startswith("_checkpoint_") and path != newest:
+            lose(writer.store, path)
+
+
+def check_lines(writer: Writer) -> str:
+    with pytest.raises(CheckpointLostError) as caught:
+        writer.table.check()
+    return str(caught.value)
+
+
+@ALL_HARM
+def test_a_merged_part_is_replaced_by_the_parts_of_which_it_was_made(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, harm: Harm
+) -> None:
+    writer.commit(files=3)
+    purge(writer)
+    merging(monkeypatch)
+    writer.commit(files=4)
+    writer.table.checkpoint()
+    state, root = writer.state(), writer.root
+    merged = next(it.into[0] for it in root.dropped if it.by == root.number and it.part.kind == "files")
+    inputs = [it.part.name for it in root.dropped if merged in it.into]
+    harm(writer.store, merged)
+    told = check_lines(writer)
+    assert f"Lost: {merged} (files, checkpoints" in told
+    assert f"Intact: {sum(len(part.objects) for part in root.parts) - 1} other objects" in told
+    assert "--rebuild` rebuilds the checkpoint, and loses nothing" in told
+    done = writer.rebuild()
+    assert done.loses == ()
+    assert [all(name in used for name in inputs) for used in done.used] == [True]
+    assert writer.state() == state
+    named = {part.name for part in writer.root.parts}
+    assert not named & {it.part.name for it in writer.root.dropped}
+
+
+def test_parts_of_which_one_is_gone_replace_nothing(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.commit(files=3)
+    purge(writer)
+    merging(monkeypatch)
+    writer.commit(files=4)
+    writer.table.checkpoint()
+    root = writer.root
+    merged = next(it.into[0] for it in root.dropped if it.by == root.number and it.part.kind == "files")
+    lose(writer.store, merged)
+    only_newest_checkpoint(writer)
+    old = min((it.part for it in root.dropped if merged in it.into), key=lambda part: part.until)
+    lose(writer.store, old.name)
+    done = writer.rebuild()  # no file was ever removed, so a listing has them all
+    assert any("a listing" in used for used in done.used)
+
+
+def test_what_a_root_records_of_a_merge_stays_whole(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    merging(monkeypatch)
+    writer.commit(files=1)
+    writer.table.checkpoint()
+    writer.commit(files=2)
+    writer.table.checkpoint()
+    merge = [it for it in writer.root.dropped if it.part.kind == "files"]
+    assert len(merge) == 2
+    for name in merge[0].part.objects:
+        lose(writer.store, name)
+    writer.commit(files=1)
+    writer.table.checkpoint()
+    assert {it.part.name for it in merge} <= {it.part.name for it in writer.root.dropped}
+
+
+@pytest.mark.parametrize("harm", [lose, cut])
+@pytest.mark.parametrize("kind", ["files", "commits", "statistics"])
+def test_new_parts_are_made_of_the_markers(writer: Writer, harm: Harm, kind: str) -> None:
+    writer.commit(files=3)
+    purge(writer)
+    writer.commit("rewrite", files=2, removed=2)
+    writer.commit("overwrite_partitions", files=1)
+    writer.table.checkpoint()
+    state = writer.state()
+    if kind == "statistics":
+        told = writer.newest("files").statistics
+        assert told
+        harm(writer.store, told.name)
+        assert "Can be replaced by: the statistics in the commit markers of" in check_lines(writer)
+    else:
+        harm(writer.store, writer.newest(kind).name)
+        assert "Can be replaced by: the commit markers of" in check_lines(writer)
+    only_newest_checkpoint(writer)
+    done = writer.rebuild()
+    assert "markers of" in done.used[0]
+    assert done.loses == ()
+    assert writer.state() == state
+    assert writer.table.check().ok
+
+
+def test_a_checkpoint_of_version_1_before_the_parts_replaces_them(writer: Writer) -> None:
+    with patch.object(checkpoints, "LARGE_FILES", 1000):
+        writer.commit(files=3)
+        purge(writer)
+        writer.table.checkpoint()
+    writer.commit(files=2)
+    writer.table.checkpoint()
+    state = writer.state()
+    assert writer.root.parts
+    lose(writer.store, writer.newest("files").name)
+    assert "Can be replaced by: _checkpoint_" in check_lines(writer)
+    done = writer.rebuild()
+    assert done.used == [f"{names.checkpoint(writer.root.number - 2)} and the commit markers"]
+    assert writer.state() == state
+
+
+@pytest.mark.parametrize("harm", [lose, cut])
+def test_a_root_without_lost_statistics_is_the_same_but_skips_no_files(
+    writer: Writer, harm: Harm, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        writer.commit(files=3)
+    purge(writer)
+    state = writer.state()
+    lost = min((part for part in writer.root.parts if part.statistics), key=lambda part: part.until)
+    assert lost.statistics
+    only_newest_checkpoint(writer)
+    harm(writer.store, lost.statistics.name)
+    told = check_lines(writer)
+    done = writer.rebuild()
+    assert done.used == (f"{lost.name} without statistics",)
+    assert "skip none of these files" in done.loses[0]
+    assert f"Can be replaced by: {done.used[0]}" in told
+    assert "is without the statistics of" in caplog.text
+    assert {**writer.state(), "recorded": 0} == {**state, "recorded": 0}
+    assert writer.table.check().ok
+
+
+@ALL_HARM
+def test_a_listing_has_the_lost_files_if_there_are_as_many_as_the_counts_leave(writer: Writer, harm: Harm) -> None:
+    for _ in range(4):
+        writer.commit(files=3)
+    purge(writer)
+    state, lost = writer.state(), min((it for it in writer.root.parts if it.kind == "files"), key=lambda it: it.until)
+    only_newest_checkpoint(writer)
+    harm(writer.store, lost.name)
+    assert "a listing of the table, in which 12 files are as many" in check_lines(writer)
+    done = writer.rebuild()
+    assert done.loses == ("the numbers of rows and the statistics of 12 files",)
+    assert {**writer.state(), "recorded": 0} == {**state, "recorded": 0}
+    assert writer.root.known_since is None
+    assert writer.table.check().ok
+    assert writer.table.history()[-1].added_files == 3
+
+
+def test_of_removed_files_that_are_deleted_a_listing_forgets_the_paths(writer: Writer) -> None:
+    first = writer.commit(files=3)
+    writer.commit("rewrite", files=1, removed=2)
+    purge(writer)
+    removed = writer.table.history()[-2].removed
+    writer.store.delete_many(list(removed))  # and the vacuum that did so wrote no checkpoint
+    state, lost = writer.state(), min((it for it in writer.root.parts if it.kind == "files"), key=lambda it: it.until)
+    assert writer.root.known_since is None
+    only_newest_checkpoint(writer)
+    lose(writer.store, lost.name)
+    done = writer.rebuild()
+    assert "earlier states cannot be read" in done.loses[-1]
+    assert {**writer.state(), "recorded": 0} == {**state, "recorded": 0}
+    assert writer.root.known_since == writer.table.history()[-2].timestamp
+    with pytest.raises(InvalidInputError):
+        writer.table.snapshot(as_of=first)
+
+
+@pytest.mark.parametrize("what", ["a removed file", "a failed attempt", "one too few"])
+def test_a_listing_with_another_count_proves_nothing(writer: Writer, what: str) -> None:
+    tid = writer.commit(files=3)
+    if what == "a removed file":
+        writer.commit("rewrite", files=1, removed=1)
+    purge(writer)
+    added = next(path for path in writer.store.objects if tid in path and path.startswith("day="))
+    if what == "a failed attempt":
+        writer.store.put(added.replace("-c000", "-c001").replace(f"tid-{tid}-", f"tid-{tid}-9"), b"x" * 11)
+    if what == "one too few":
+        lose(writer.store, added)
+    lost = min((it for it in writer.root.parts if it.kind == "files"), key=lambda it: it.until)
+    only_newest_checkpoint(writer)
+    lose(writer.store, lost.name)
+    before = dict(writer.store.objects)
+    with pytest.raises(CheckpointLostError, match="files exist that may be live, and by the counts") as caught:
+        writer.rebuild()
+    told = str(caught.value)
+    assert f"{names.checkpoint(writer.root.number)} lacks 1 objects of its parts: {lost.name} (files" in told
+    root = names.checkpoint(writer.root.number)
+    for source in (f"{root} with the parts that merges replaced", "an older checkpoint", f"{root} with a listing"):
+        assert f"Not from {source}" in told
+    assert f"bring {lost.name} back as it was" in told
+    assert "delete" not in told.replace("has deleted", "")
+    assert told.splitlines()[-1] in check_lines(writer)
+    assert writer.store.objects == before
+
+
+def test_commits_that_may_be_purged_are_not_made_of_markers(writer: Writer) -> None:
+    writer.commit(files=3)
+    purge(writer)
+    lost = min((it for it in writer.root.parts if it.kind == "commits"), key=lambda it: it.until)
+    only_newest_checkpoint(writer)
+    lose(writer.store, lost.name)
+    with pytest.raises(CheckpointLostError, match="vacuum has purged commit markers that _checkpoint_"):
+        writer.rebuild()
+
+
+def test_who_is_slower_than_another_rebuild_leaves_no_part(writer: Writer) -> None:
+    writer.commit(files=3)
+    writer.table.checkpoint()
+    lose(writer.store, writer.newest("files").name)
+    before = {path for path in writer.store.objects if path.startswith("_part_")}
+    other = once("put_if_absent", names.checkpoint(2), lambda: writer.store.put(names.checkpoint(2), b"another"))
+    writer.store.before = other
+    assert writer.rebuild().name is None
+    assert {path for path in writer.store.objects if path.startswith("_part_")} == before
+
+
+def test_the_command_says_what_it_used(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.commit(files=3)
+    writer.table.checkpoint()
+    part = writer.newest("files").name
+    kept = writer.store.objects[part]
+    monkeypatch.setattr(commands, "Table", lambda path: writer.table)
+    for options in ([], ["--json"]):
+        lose(writer.store, part)
+        result = CliRunner().invoke(commands.app, ["checkpoint", "memory://table", "--rebuild", *options])
+        assert result.exit_code == 0, result.output
+        if options:
+            told = json.loads(result.stdout)
+            assert told["used"] == ["the commit markers of 1 transactions"]
+            assert told["loses"] == []
+        else:
+            assert result.stdout.splitlines() == [
+                "used the commit markers of 1 transactions",
+                "wrote _checkpoint_" + "2".zfill(20),
+            ]
+            lose(writer.store, names.checkpoint(2))
+            writer.store.objects[part] = kept
