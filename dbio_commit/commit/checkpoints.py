@@ -1,7 +1,7 @@
 """Writes checkpoints. A checkpoint holds in one object what the log records."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -13,10 +13,11 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import snapshot_of_parts
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
-from dbio_commit.protocol.commits import committed_by
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.commits import Decided, committed_by
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -37,29 +38,32 @@ def write_checkpoint(
     `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
-    before = snapshot.checkpoint
-    has_news = len(snapshot.decided) != len(before.commits) or gone
-    if not again and not (snapshot.decided and has_news):
+    before, now = snapshot.checkpoint, clock.now()
+    has_news = bool(snapshot.news) if before.parts else len(snapshot.decided) != len(before.commits)
+    if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
-    now = clock.now()
-    commits, known_since = condense(
-        snapshot.decided,
-        gone=gone,
-        noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
-        keep_since=now - history,
-        known_since=before.known_since,
-    )
+    commits: Sequence[Decided]
+    if before.parts and not gone and _only_adds(snapshot):
+        commits, known_since = snapshot.transactions, before.known_since
+    else:
+        commits, known_since = condense(
+            snapshot.decided,
+            gone=gone,
+            noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
+            keep_since=now - history,
+            known_since=before.known_since,
+        )
     checkpoint = Checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
         table_id=snapshot.table_id,
-        commits=tuple(commits),
+        commits=commits,
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=known_since,
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot.log, before, checkpoint, created=now)
+    written, body = _encode(store, snapshot, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
     _withdraw(store, written)
@@ -73,19 +77,26 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(
-    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, *, created: datetime
-) -> tuple[Checkpoint, bytes]:
+def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
     """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    paths = sum(len(commit.marker.added) + len(commit.marker.removed) for commit in checkpoint.commits)
-    if not before.parts and paths < LARGE_FILES:
+    if not snapshot.checkpoint.parts and _count_paths(checkpoint.commits) < LARGE_FILES:
         body = encode_checkpoint(checkpoint, created=created)
         if len(body) <= LARGE_BYTES:
             return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
-    root = write_parts(store, log, before, checkpoint)
+    root = write_parts(store, snapshot, checkpoint)
     return root, encode_root(root, created=created)
+
+
+def _count_paths(commits: Iterable[Decided]) -> int:
+    return sum(len(commit.marker.added) + len(commit.marker.removed) for commit in commits)
+
+
+def _only_adds(snapshot: Snapshot) -> bool:
+    from dbio_commit.commit.parts import only_adds
+
+    return only_adds(snapshot)
 
 
 def _withdraw(store: Store, lost: Checkpoint) -> None:
@@ -163,12 +174,16 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
+    if settled.checkpoint.parts:
+        return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
         files=(),
         partition_columns=(),
         decided=tuple(committed_by(settled.decided, None)),
+        news=tuple(settled.news),
+        first_layout=tuple(settled.descriptor.partition_columns),
         checkpoint=settled.checkpoint,
         log=settled.log,
         origin=settled.origin,

@@ -360,7 +360,9 @@ class TableRoot(Root):
             raise self.table_exists()
         if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
-            refuse_changed(table.decided, terms.if_match, moment_s=settle_s, known_since=since, where=self.store.url)
+            refuse_changed(
+                table.transactions, terms.if_match, moment_s=settle_s, known_since=since, where=self.store.url
+            )
         return False
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
@@ -423,7 +425,7 @@ class TableRoot(Root):
                         f"the table at {self.store.url} was removed since transaction {terms.tid} began, and another "
                         "one is there now; nothing was committed: begin again"
                     )
-                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
+                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.transactions):
                     if table.log.last_turn <= turn:
                         return turn, table
                     continue  # vacuum overtook the listing, which showed too few turns: ours is long past

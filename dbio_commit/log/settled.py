@@ -73,12 +73,17 @@ class Settled:
 
     @property
     def decided(self) -> list[Decided]:
-        """All decided transactions, as far as they can be read. Those that a copy has redated get the same time."""
+        """All decided transactions, as far as they can be read."""
+        return resolve([*self.checkpoint.commits, *self.news])
+
+    @property
+    def news(self) -> list[Decided]:
+        """The transactions that the checkpoint does not cover. Those that a copy has redated get the same time."""
         found = self._of_markers
         until = redated_until(found, self.origin.dated)
-        if until is not None:
-            found = [it._replace(modified=until) if it.modified < until else it for it in found]
-        return resolve([*self.checkpoint.commits, *found])
+        if until is None:
+            return found
+        return [it._replace(modified=until) if it.modified < until else it for it in found]
 
     @property
     def _of_markers(self) -> list[Decided]:

@@ -7,7 +7,7 @@ This module encodes and decodes their bodies, and decides what may be left out. 
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,7 +35,7 @@ from dbio_commit.protocol.markers.bodies import (
 from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
 from dbio_commit.protocol.markers.files import without_statistics
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
-from dbio_commit.protocol.parts import Dropped, Key, Part, check_parts
+from dbio_commit.protocol.parts import Dropped, Key, Part, State, check_parts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_recorded
 from dbio_commit.protocol.state import NO_METADATA, Metadata
@@ -65,6 +65,10 @@ def max_unpacked(packed_bytes: int) -> int:
 
 class CommitsInParts(Sequence[Decided]):
     """The transactions in the parts of a root, which are read when they are first needed."""
+
+    @abstractmethod
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        """The transactions without their paths, except those of `removed`, by tid. They count as forgotten."""
 
     @property
     @abstractmethod
@@ -96,11 +100,23 @@ class Checkpoint:
     """Parts of earlier roots, as far as their objects still exist."""
     cuts: tuple[Key, ...] = field(default=(), repr=False)
     """The keys that divide the parts of a large table into ranges."""
+    state: State | None = field(default=None, repr=False)
+    """What the files in the parts add up to."""
 
     @cached_property
     def covered(self) -> Set[str]:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
+
+    def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
+        """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
+        if not isinstance(self.commits, CommitsInParts):
+            return self.commits
+        removed: dict[str, set[str]] = {}
+        for path in (path for commit in news for path in commit.marker.removed):
+            if writer := names.parse_data_file(names.split(path)[1]):
+                removed.setdefault(writer, set()).add(path)
+        return self.commits.outlines(removed)
 
 
 ROOT: Final = 2
@@ -183,11 +199,13 @@ class _Header(Body, frozen=True, kw_only=True):
     parts: list[Part] | None = None
     dropped: list[Dropped] | None = None
     cuts: list[Key] | None = None
+    state: State | None = None
 
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_recorded(self.settings)
-        if (self.version == ROOT) != (self.parts is not None) or (self.parts is not None and self.commits):
+        is_root = self.parts is not None and self.state is not None
+        if (self.version == ROOT) != is_root or (is_root and self.commits):
             raise ValueError(
                 f"a checkpoint of version {ROOT} has parts and no lines, and no other checkpoint has parts"
             )
@@ -300,6 +318,7 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         parts=list(checkpoint.parts) if is_root else None,
         dropped=list(checkpoint.dropped) or None,
         cuts=list(checkpoint.cuts) or None,
+        state=checkpoint.state if is_root else None,
     )
 
 
@@ -346,6 +365,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         parts=tuple(header.parts or ()),
         dropped=tuple(header.dropped or ()),
         cuts=tuple(header.cuts or ()),
+        state=header.state,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers.bodies import Body, Count, in_utc
+from dbio_commit.protocol.markers.bodies import Body, Count, in_utc, written
 
 PartKind = Literal["files", "commits"]
 """`files` has a row for each path that a transaction added or removed, `commits` a row for each transaction."""
@@ -34,6 +34,8 @@ class Group(Body, frozen=True, kw_only=True):
     bytes: Count
     crc: Crc
     """The CRC-32 of these bytes."""
+    directories: list[str] | None = None
+    """The directories of its files, sorted; None if they are many."""
 
 
 class Statistics(Body, frozen=True, kw_only=True):
@@ -100,6 +102,23 @@ class Part(Body, frozen=True, kw_only=True):
     def objects(self) -> list[str]:
         """The names of its objects."""
         return [self.name, *([self.statistics.name] if self.statistics else [])]
+
+
+class State(Body, frozen=True, kw_only=True):
+    """What the files in all parts of a root add up to."""
+
+    files: Count
+    """How many are live."""
+    bytes: Count
+    """The size of the live ones together, as far as it is known."""
+    unknown: Count = written(0)
+    """How many live files have no known size."""
+    layouts: list[list[str]]
+    """The partition columns that the table has, and had before they changed."""
+    absent: list[str] = written([])
+    """Transactions that no part has, and all of whose files the transactions in the parts remove."""
+    hides: bool = written(False)
+    """Whether a path is removed that no transaction in the parts adds."""
 
 
 class Dropped(Body, frozen=True, kw_only=True):

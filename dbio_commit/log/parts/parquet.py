@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dbio_commit.log.parts.rows import KeysOf
+from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
@@ -49,7 +50,8 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     row = 0
     for i, (at, until_byte) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
         crc, rows = zlib.crc32(memoryview(body)[at:until_byte]), footer.row_group(i).num_rows
-        groups.append(Group(first=keys[row], rows=rows, at=at, bytes=until_byte - at, crc=crc))
+        directories = _directories(table.slice(row, rows)) if kind == "files" else None
+        groups.append(Group(first=keys[row], rows=rows, at=at, bytes=until_byte - at, crc=crc, directories=directories))
         row += rows
     part = Part(
         kind=kind,
@@ -63,6 +65,15 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
         last=keys[row - 1],
     )
     return body, part
+
+
+MOST_DIRECTORIES = 4096
+"""If a row group has files in more directories, the root does not list them."""
+
+
+def _directories(table: pa.Table) -> list[str] | None:
+    found = sorted(listed(pc.unique(table["directory"].cast(pa.string()))))
+    return found if len(found) <= MOST_DIRECTORIES else None
 
 
 def _start(group: Any) -> int:

@@ -1,10 +1,11 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.log.collector import collector_paused
@@ -14,7 +15,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, CommitsInParts
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers.commit import check_marker
+from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
@@ -119,20 +120,33 @@ class StoredCommits(CommitsInParts):
         self._reader, self._parts = reader, parts
 
     @cached_property
-    def _rows(self) -> pa.Table:
+    def table(self) -> pa.Table:
+        """Their rows, in their order."""
         tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
         return rows.latest_commits(pa.concat_tables([rows.COMMITS.empty_table(), *tables]), keep_forgotten=False)
 
     @cached_property
     def tids(self) -> Set[str]:
-        return frozenset(rows.listed(self._rows["tid"]))
+        return frozenset(rows.listed(self.table["tid"]))
 
     @cached_property
     def keys(self) -> dict[str, rows.Key]:
         """The place of each transaction."""
-        at = rows.listed(self._rows["at"].cast(pa.int64()))
-        told = zip(rows.listed(self._rows["tid"]), at, rows.listed(self._rows["rank"]), strict=True)
+        at = rows.listed(self.table["at"].cast(pa.int64()))
+        told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
         return {tid: rows.Key(at, rank) for tid, at, rank in told}
+
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        try:
+            found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
+        except ValueError as error:
+            raise self._reader.unreadable(error) from None
+        return [
+            it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
+            if it.tid in removed
+            else it
+            for it in found
+        ]
 
     @cached_property
     def all(self) -> tuple[Decided, ...]:
@@ -146,7 +160,7 @@ class StoredCommits(CommitsInParts):
                 of = rows.slices(pa.concat_tables([rows.FILES.empty_table(), *tables]))
                 if strange := of.ranges.keys() - known:
                     raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
-                found = rows.decode_commits(self._rows, of, bounds=statistics.of)
+                found = rows.decode_commits(self.table, of, bounds=statistics.of)
                 for commit in found:
                     check_marker(commit.marker, where=f"the part with {commit.tid}", scope=Scope.TABLE)
         except (ValueError, CorruptMarkerError) as error:
@@ -154,7 +168,7 @@ class StoredCommits(CommitsInParts):
         return tuple(found)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.table)
 
     @overload
     def __getitem__(self, index: int) -> Decided: ...
@@ -168,6 +182,15 @@ class StoredCommits(CommitsInParts):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (self.all,)
+
+
+def _without_files(commit: Decided) -> CommitInfo | None:
+    info = commit.marker.dbio_commit
+    return replace(info, files=None) if info else None
+
+
+def _no_bounds(columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
+    raise ValueError("a transaction without files has no statistics")
 
 
 class _Statistics:

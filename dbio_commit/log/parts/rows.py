@@ -87,6 +87,8 @@ class News(NamedTuple):
     statistics: pa.Table | None
     """With a row for each row of `files`."""
     commits: pa.Table
+    moved: Mapping[str, Key]
+    """Other transactions whose places change."""
 
 
 class FileRow(NamedTuple):
@@ -147,6 +149,15 @@ def commits_table(commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]],
     """The rows of commits, each with its place and its rows of files. `number` is that of the checkpoint."""
     rows = [_commit_row(commit, key, files, number) for commit, key, files in commits]
     return pa.Table.from_pylist(rows, COMMITS).sort_by([("at", "ascending"), ("rank", "ascending")])
+
+
+def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> pa.Table:
+    """The rows of transactions with other places."""
+    found = []
+    for row in commits.filter(pc.is_in(commits["tid"], value_set=pa.array([*moved], pa.string()))).to_pylist():
+        key = moved[row["tid"]]
+        found.append({**row, "at": _EPOCH + timedelta(microseconds=key.at), "rank": key.rank, "number": number})
+    return pa.Table.from_pylist(found, COMMITS)
 
 
 def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
@@ -271,7 +282,7 @@ def _writers(files: pa.Table) -> Any:
 
 def _ranks(column: Any) -> Any:
     """For each text its place among all texts of the column."""
-    whole = _dictionary(column.unify_dictionaries())
+    whole = dictionary(column.unify_dictionaries())
     texts = listed(whole.dictionary)
     rank = {text: i for i, text in enumerate(sorted(texts))}
     return pa.array([rank[text] for text in texts], pa.int32()).take(whole.indices)
@@ -319,14 +330,14 @@ def slices(files: pa.Table) -> Slices:
     files = without_gone(files, keep_gone=False).unify_dictionaries().combine_chunks()
     if not files.num_rows:
         return Slices([], [], [], [], [], [], [], [], [], {})
-    tids = _dictionary(files["tid"])
+    tids = dictionary(files["tid"])
     order = pc.sort_indices(
         pa.table([tids.indices, files["added"], files["removed"]], names=["tid", "added", "removed"]),
         sort_keys=[("tid", "ascending"), ("added", "ascending"), ("removed", "ascending")],
     )
     files = files.take(order)
     codes = tids.indices.take(order).to_pylist()
-    directory = _dictionary(files["directory"])
+    directory = dictionary(files["directory"])
     texts = listed(directory.dictionary)
     prefixes = pa.array([f"{text}/" if text else "" for text in texts], pa.string()).take(directory.indices)
     join: Any = pc.binary_join_element_wise
@@ -345,7 +356,7 @@ def slices(files: pa.Table) -> Slices:
     )
 
 
-def _dictionary(column: Any) -> Any:
+def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
@@ -398,7 +409,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 size=[_known(of.sizes[i]) for i in adds],
                 rows=[of.rows[i] for i in adds],
                 partition=_partition(of, adds),
-                statistics=_statistics(row["columns"], [of.places[i] for i in adds], bounds),
+                statistics=_statistics(row["columns"] if adds else (), [of.places[i] for i in adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]
