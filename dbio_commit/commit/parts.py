@@ -27,7 +27,9 @@ def only_adds(snapshot: Snapshot) -> bool:
     """Whether the news of the snapshot change nothing of what its checkpoint's parts hold, so that these need not be
     read for the next one."""
     state = snapshot.checkpoint.state
-    return state is not None and not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
+    if state is None or not isinstance(snapshot.files, PartFiles):  # a rebuild has read them already
+        return False
+    return not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
 
 
 def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Checkpoint:

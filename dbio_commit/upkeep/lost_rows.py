@@ -214,10 +214,8 @@ def _commits_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) 
     for tid, paths in intact.paths_of(unknown).items():
         _refuse_other_paths(tid, paths, rows.file_rows(own[tid]))
     what = news.find_news(intact.decided, in_order(found), intact.keys(), number=known.number)
-    return (
-        f"the commit markers of {len(unknown)} transactions",
-        _Made("commits", what.commits, since, known.number),
-    )
+    table = pa.concat_tables([what.commits, rows.moved_commits(intact.commits, what.moved, known.number)])
+    return f"the commit markers of {len(unknown)} transactions", _Made("commits", table, since, known.number)
 
 
 def _files_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) -> tuple[str, _Made]:
