@@ -50,7 +50,7 @@ class Rebuild:
     """The number of the checkpoint that replaces the unreadable ones, together with the markers. 0: the markers alone.
     If a part of it is lost, others replace that."""
     used: Sequence[str]
-    """What replaces that which cannot be read, in words."""
+    """What replaces the unreadable objects, in words."""
     loses: Sequence[str] = ()
     """What stays lost, in words. No rows are."""
     lost: Sequence[str] = ()
@@ -129,6 +129,7 @@ def _find_unreadable(store: Store, log: Log, table_id: str) -> tuple[list[int], 
     """The checkpoints that are newer than the newest intact one of the table, the highest first: the numbers of those
     that cannot be read, and those that lack parts."""
     found, damaged = list[int](), list[_Damaged]()
+    checked: dict[str, Sequence[Loss]] = {}
     for number in sorted(log.checkpoints, reverse=True):
         try:
             checkpoint = read_numbered_checkpoint(store, log, number)
@@ -137,18 +138,21 @@ def _find_unreadable(store: Store, log: Log, table_id: str) -> tuple[list[int], 
             continue
         if not is_of_table(checkpoint.table_id, table_id):
             continue
-        if not (losses := _losses(store, log, checkpoint)):
+        losses = [loss for part in checkpoint.parts for loss in _losses(store, log, part, checked)]
+        if not losses:
             break
         damaged.append(_Damaged(checkpoint, losses))
     return found, damaged
 
 
-def _losses(store: Store, log: Log, checkpoint: Checkpoint) -> Sequence["Loss"]:
-    if not checkpoint.parts:
-        return ()
+def _losses(store: Store, log: Log, part: Part, checked: dict[str, Sequence["Loss"]]) -> Sequence["Loss"]:
+    """What is lost of the part. Checkpoints have most parts in common."""
     from dbio_commit.upkeep.lost_parts import RebuildReader, find_losses  # imports pyarrow
 
-    return find_losses(store, RebuildReader(store, log.last_checkpoint), checkpoint.parts)
+    key = " ".join(part.objects)
+    if key not in checked:
+        checked[key] = find_losses(store, RebuildReader(store, log.last_checkpoint), [part])
+    return checked[key]
 
 
 class _Damaged(NamedTuple):
