@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -29,26 +30,27 @@ def write_checkpoint(
     clock: Clock,
     snapshot: Snapshot,
     *,
-    gone: Collection[str] = (),
+    gone: Collection[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
+    `gone` are removed files that are deleted. Without it, a checkpoint with parts forgets nothing, so that it need not
+    read what it covers already. None if another process was faster, or if there is nothing new. With
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
     before, now = snapshot.checkpoint, clock.now()
-    has_news = bool(snapshot.news) if before.parts else len(snapshot.decided) != len(before.commits)
+    has_news = bool(snapshot.news) if before.is_root else len(snapshot.decided) != len(before.commits)
     if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
     commits: Sequence[Decided]
-    if before.parts and not gone and _only_adds(snapshot):
+    if before.is_root and gone is None and _only_adds(snapshot):
         commits, known_since = snapshot.transactions, before.known_since
     else:
         commits, known_since = condense(
             snapshot.decided,
-            gone=gone,
+            gone=gone or (),
             noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
             keep_since=now - history,
             known_since=before.known_since,
@@ -79,10 +81,12 @@ LARGE_BYTES = 2 * 1024**2
 
 def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
     """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    if not snapshot.checkpoint.parts and _count_paths(checkpoint.commits) < LARGE_FILES:
-        body = encode_checkpoint(checkpoint, created=created)
-        if len(body) <= LARGE_BYTES:
-            return checkpoint, body
+    if not snapshot.checkpoint.is_root and _count_paths(checkpoint.commits) < LARGE_FILES:
+        left_out: list[str] = []
+        with suppress(InvalidInputError):  # it does not fit into one object
+            body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
+            if len(body) <= LARGE_BYTES and not left_out:
+                return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
     root = write_parts(store, snapshot, checkpoint)
@@ -101,15 +105,15 @@ def _only_adds(snapshot: Snapshot) -> bool:
 
 def _withdraw(store: Store, lost: Checkpoint) -> None:
     """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
-    names_ = [name for part in lost.parts for name in part.objects]
-    own = [name for name in names_ if names.part_number(name) == lost.number]
+    parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
+    own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
         _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
 
 
 MOST_BYTES = 8 * 1024**2
 """If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
-one all the same if readers would soon refuse the table."""
+one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 64 * 1024**2
 """Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
@@ -120,8 +124,9 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
 
     `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
     covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
-    than what is committed. If readers would soon refuse the table for its uncovered markers, it writes one however
-    large the last was. A failure is only logged, since the commit stands. It purges nothing: only vacuum does.
+    than what is committed. If the uncovered markers are so large together that readers would soon read them without
+    statistics, it writes one however large the last was. A failure is only logged, since the commit stands. It purges
+    nothing: only vacuum does.
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
@@ -131,7 +136,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
-        if snapshot.checkpoint.parts:
+        if snapshot.checkpoint.is_root:
             is_due = len(new) > every  # a root costs little more than what is new
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
@@ -153,19 +158,26 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock) -> str | None:
-    """Makes a table readable that has too many uncovered commit markers: writes checkpoints, part by part.
+    """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
-    Returns the name of the last one. Raises as `read_snapshot` and `write_checkpoint` do.
+    So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
+    be made is logged, and ends this: the caller reads the rest without statistics. Returns the name of the last
+    checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
         prove_store(store)
-        name = write_checkpoint(store, clock, state) or name
+        try:
+            name = write_checkpoint(store, clock, state) or name
+        except InvalidInputError as error:
+            _log.warning("%s: the oldest commits have no checkpoint that keeps their statistics: %s", store.url, error)
+            break
     return name
 
 
 def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """The state after the oldest commits, as many as can be read at once. None if all can be, or it is no table."""
+    """The state after the oldest commits, as many as are read with their statistics. None if all are, or if this is no
+    table."""
     log = parse_log(store.list_log())
     if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
         return None
@@ -174,7 +186,7 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
-    if settled.checkpoint.parts:
+    if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,

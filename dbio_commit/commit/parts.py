@@ -7,6 +7,7 @@ from uuid import uuid4
 import pyarrow as pa
 from msgspec import structs
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.merging import Piece
@@ -16,7 +17,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
 from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_merges
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
@@ -40,6 +41,8 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Che
     """
     number, before = checkpoint.number, snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
+    if before.is_root and old is None:
+        raise InvalidInputError("no checkpoint was made of this snapshot, which was pickled: take a new one")
     adds = old is not None and checkpoint.commits is snapshot.transactions
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
@@ -81,7 +84,7 @@ def _state_of(snapshot: Snapshot) -> State:
     assert isinstance(files, PartFiles)
     return State(
         files=len(files),
-        bytes=files.size,
+        bytes=min(files.size, MOST),
         unknown=files.unknown,
         layouts=sorted(map(list, snapshot.layouts)),
         hides=files.hides,
@@ -94,7 +97,7 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
     added = {path for commit in commits for path in commit.marker.added}
     return State(
         files=len(live),
-        bytes=sum(max(file.size, 0) for file in live),
+        bytes=min(sum(max(file.size, 0) for file in live), MOST),
         unknown=sum(file.size == UNKNOWN_SIZE for file in live),
         layouts=sorted(map(list, layouts)),
         absent=sorted({tid for commit in commits for tid in commit.marker.removed_tids}),

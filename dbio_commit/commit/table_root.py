@@ -298,7 +298,9 @@ class TableRoot(Root):
         if origin is None or origin.dated is None:
             origin = self._look_at_descriptor(terms)
         marker = self._marker(draft, removed, turn, metadata, origin)
-        body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
+        body = encode_commit(
+            marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
+        )
         self.check_life(terms)
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)

@@ -103,9 +103,9 @@ def read_settled(
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
 
-    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has the oldest
-    that may be read at once. `passing_over` has the numbers of checkpoints that do not count, since they cannot be
-    read. `base` takes the place of the newest checkpoint, whose parts cannot all be read.
+    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has as many of
+    the oldest as are read with their statistics. `passing_over` has the numbers of checkpoints that do not count, since
+    they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot all be read.
 
     The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
     the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
@@ -126,6 +126,7 @@ def read_settled(
         new = log.uncovered(checkpoint.covered)
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id)
         if not markers.gone:
+            markers.warn_of_unkept(store, Scope.TABLE)
             return Settled(log, descriptor, checkpoint, markers)
         gone |= markers.gone.keys()
     raise StoreError(

@@ -24,7 +24,7 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
-    if settled.checkpoint.parts and as_of is None:
+    if settled.checkpoint.is_root and as_of is None:
         return snapshot_of_parts(store, settled)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
@@ -99,8 +99,8 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     if file := files.outside(columns):
         raise CorruptMarkerError(
             f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-            f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
-            "marker if that commit was a mistake"
+            f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
+            "the marker and these files out of the table, keep them, and write their rows again into their partitions"
         )
 
 

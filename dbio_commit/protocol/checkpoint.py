@@ -2,12 +2,12 @@
 Pure.
 
 This module encodes and decodes their bodies, and decides what may be left out. `log/snapshot` reads them, and
-`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4 and 9.7.
+`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4, 7.7 and 9.7.
 """
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import (
+    INSPECT,
     MAX_BYTES,
     VERSION,
     Body,
@@ -107,6 +108,11 @@ class Checkpoint:
     def covered(self) -> Set[str]:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its transactions are in parts."""
+        return self.state is not None
 
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
         """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
@@ -204,12 +210,12 @@ class _Header(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_recorded(self.settings)
-        is_root = self.parts is not None and self.state is not None
-        if (self.version == ROOT) != is_root or (is_root and self.commits):
+        is_root = self.version == ROOT
+        if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
             raise ValueError(
                 f"a checkpoint of version {ROOT} has parts and no lines, and no other checkpoint has parts"
             )
-        check_parts(self.parts or (), self.dropped or (), self.cuts or ())
+        check_parts(self.parts or (), self.dropped or (), self.cuts or (), number=self.number)
         if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
             raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
 
@@ -234,22 +240,32 @@ class _Line(Body, frozen=True, kw_only=True):
         in_utc(self, "modified")
 
 
-def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The body; without statistics if it would not fit with them.
+def encode_checkpoint(
+    checkpoint: Checkpoint,
+    *,
+    created: datetime,
+    limit_bytes: int = MAX_BYTES,
+    warn: Callable[[str], None] | None = None,
+) -> bytes:
+    """The body; without statistics if it would not fit with them. Then `warn` is called with a sentence.
 
     Raises InvalidInputError if it does not fit without them either, or if no reader could read it back.
     """
     try:
-        body, unpacked = _encode(checkpoint, created, statistics=True)
-        if len(body) > limit_bytes or unpacked > max_unpacked(len(body)):
+        whole, unpacked = _encode(checkpoint, created, statistics=True)
+        body = whole
+        if len(whole) > limit_bytes or unpacked > max_unpacked(len(whole)):
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
             _, commits = _decode(body, number=checkpoint.number, where="the checkpoint")
             for _ in commits:
                 pass
+            if warn and body is not whole:
+                warn(_left_out(checkpoint, len(whole), unpacked))
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
-        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
+        why = str(error).removesuffix(f"; {BRING_BACK}").removesuffix(f"; {INSPECT}")
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {why}") from None
     raise InvalidInputError(
         f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
         f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"
@@ -271,6 +287,15 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
     raise InvalidInputError(
         f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
         f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
+    )
+
+
+def _left_out(checkpoint: Checkpoint, size: int, unpacked: int) -> str:
+    files = sum(len(commit.marker.added) for commit in checkpoint.commits)
+    return (
+        f"{names.checkpoint(checkpoint.number)} leaves out the statistics of its {files} files, because it would have "
+        f"{size} bytes with them, and unpack to {unpacked}: that is more than a checkpoint may have. Readers skip none "
+        "of these files by their values: rewrite small files into fewer (`dbio compact`)"
     )
 
 
@@ -299,7 +324,7 @@ def _as_line(body: Body) -> bytes:
 
 def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas: dict[bytes, int]) -> _Header:
     """The header, which adds the table's schema to the `schemas` if they lack it."""
-    current, is_root = pack_schema(checkpoint.metadata.schema), bool(checkpoint.parts)
+    current, is_root = pack_schema(checkpoint.metadata.schema), checkpoint.is_root
     index = schemas.setdefault(bytes(current), len(schemas)) if current else None
     return _Header(
         version=ROOT if is_root else VERSION,

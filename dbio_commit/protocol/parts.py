@@ -1,7 +1,7 @@
 """Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
-encodes and reads. Format and rules: PROTOCOL.md 7.4 and 9.7.
+encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ class Group(Body, frozen=True, kw_only=True):
 
 
 class Statistics(Body, frozen=True, kw_only=True):
-    """The object with the statistics of a part's files, row by row in the same order and row groups."""
+    """The object with the statistics of a part's files, row by row in the same order, in row groups of its own."""
 
     name: str
     bytes: Count
@@ -143,11 +143,14 @@ def _check_object(name: str, size: int, footer: int) -> None:
         raise ValueError(f"part {name} has a footer of {footer} bytes in {size}")
 
 
-def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key]) -> None:
-    """Raises ValueError if an object is named twice, or if the cuts are in disorder."""
+def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key], *, number: int) -> None:
+    """Raises ValueError if an object is named twice, if a part is newer than the root with this number, or if the cuts
+    are in disorder."""
     objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
     if len({*objects}) != len(objects):
         raise ValueError("a part is named twice")
+    if any((names.part_number(name) or 0) > number for name in objects) or any(it.until > number for it in parts):
+        raise ValueError("a part is newer than the root that names it")
     if any(len(cut) != 2 for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
         raise ValueError("the cuts are in disorder")
 

@@ -128,28 +128,34 @@ def _wrong_statistics(reader: PartReader, part: Part) -> str | None:
 # --- merges that are undone -------------------------------------------------------------------------------------------
 
 
-def undo_merges(store: Store, reader: PartReader, dropped: Sequence[Dropped], state: Parts) -> Parts:
+def undo_merges(
+    store: Store, reader: PartReader, dropped: Sequence[Dropped], state: Parts, *, statistics: bool = True
+) -> Parts:
     """Replaces lost parts by the parts from which merges made them, as far as all of these are intact.
 
-    A merge can be undone if all that it made is taken back, together with the later merges of that.
+    A merge can be undone if all that it made is taken back, together with the later merges of that. Without
+    `statistics`, the parts need not have them: lost ones are among the losses of the result.
     """
     merges = _Merges(dropped)
-    checked: dict[str, bool] = {}
+    checked: dict[str, list[Loss]] = {}
 
     def is_intact(part: Part) -> bool:
         if part.name not in checked:
-            checked[part.name] = not find_losses(store, reader, [part])
-        return checked[part.name]
+            checked[part.name] = find_losses(store, reader, [part])
+        return all(loss.is_statistics and not statistics for loss in checked[part.name])
 
     for loss in state.losses:
-        if not any(part.name == loss.part.name for part in state.parts):
-            continue  # an earlier step has replaced it
+        if loss not in state.losses or (loss.is_statistics and not statistics):
+            continue  # an earlier step has replaced it, or nothing has to
         if (found := merges.undone(state.parts, loss.part, is_intact)) is None:
             continue
         names = {part.name for part in found}
         new = sorted(names - {part.name for part in state.parts})
         used = f"{', '.join(new)}, from which a merge had made {loss.part.name}"
-        left = tuple(other for other in state.losses if other.part.name in names)
+        left = (
+            *(other for other in state.losses if other.part.name in names),
+            *(other for name in new for other in checked[name]),
+        )
         state = Parts(found, left, state.objects, (*state.used, used), state.loses)
     return state
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from dbio_commit.commit.parts import new_name
-from dbio_commit.log.listing import read_markers
+from dbio_commit.log.listing import in_parts, read_markers
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.rows import FileRow, listed
 from dbio_commit.protocol import names
@@ -23,6 +23,7 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, Forgotten, in_order, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
 from dbio_commit.protocol.parts import Part, PartKind
 from dbio_commit.protocol.references import resolve
@@ -59,12 +60,16 @@ class Evidence:
                 f"first {absent[0]}"
             )
         entries = {tid: listed[tid] for tid in sorted(tids)}
-        found = read_markers(self.store, entries.values(), scope=Scope.TABLE, table_id=self.table_id).refuse_gone()
-        if unread := sorted(entry.path for entry in entries.values() if entry.path not in found.valid):
+        valid: dict[str, CommitMarker] = {}
+        for some in in_parts(entries):  # so that their statistics are kept
+            valid |= (
+                read_markers(self.store, some.values(), scope=Scope.TABLE, table_id=self.table_id).refuse_gone().valid
+            )
+        if unread := sorted(entry.path for entry in entries.values() if entry.path not in valid):
             raise CannotRebuild(f"the commit marker {unread[0]} cannot be read, or is of another table")
         until = self.root.redated_until
         return {
-            tid: Decided(latest(entry.modified, until) or entry.modified, tid, found.valid[entry.path])
+            tid: Decided(latest(entry.modified, until) or entry.modified, tid, valid[entry.path])
             for tid, entry in entries.items()
         }
 

@@ -27,7 +27,7 @@ from dbio_commit.log.listing import (
 )
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.checkpoint import BRING_BACK, Checkpoint
 from dbio_commit.protocol.commits import latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_markers_below
@@ -145,6 +145,17 @@ def _find_unreadable(store: Store, log: Log, table_id: str) -> tuple[list[int], 
     return found, damaged
 
 
+def refuse_losses(store: Store, log: Log, checkpoint: Checkpoint) -> None:
+    """Reads all parts of the checkpoint. Raises CheckpointLostError if one is gone or damaged."""
+    if losses := [loss for part in checkpoint.parts for loss in _losses(store, log, part, {})]:
+        raise CheckpointLostError(f"{_lacking(store, checkpoint, losses)}; {BRING_BACK}")
+
+
+def _lacking(store: Store, root: Checkpoint, losses: Collection["Loss"]) -> str:
+    objects = "an object" if len(losses) == 1 else f"{len(losses)} objects"
+    return f"{store.url_of(names.checkpoint(root.number))} lacks {objects} of its parts: {_some(losses)}"
+
+
 def _losses(store: Store, log: Log, part: Part, checked: dict[str, Sequence["Loss"]]) -> Sequence["Loss"]:
     """What is lost of the part. Checkpoints have most parts in common."""
     from dbio_commit.upkeep.lost_parts import RebuildReader, find_losses  # imports pyarrow
@@ -190,8 +201,7 @@ class _Sources:
         higher = f"{self.store.url_of(names.checkpoint(self.unreadable[0]))} cannot be read" if self.unreadable else ""
         raise CheckpointLostError(
             *([higher] if higher else []),
-            f"{self.store.url_of(names.checkpoint(root.number))} lacks {len(losses)} objects of its parts: "
-            f"{_some(losses)}",
+            _lacking(self.store, root, losses),
             *dict.fromkeys(refusals),
             f"Stop vacuum, and bring {losses[0].name} back as it was, from a version of the bucket or from a backup",
         )
@@ -209,8 +219,7 @@ class _Sources:
         yield "an older checkpoint and the commit markers", self.from_older
         for it in self.damaged:
             root = names.checkpoint(it.root.number)
-            if any(loss.is_statistics for loss in it.losses):
-                yield f"{root} without the lost statistics", partial(self._from_parts, it, statistics=False)
+            yield f"{root} without lost statistics", partial(self._from_parts, it, statistics=False)
             if any(not loss.is_statistics for loss in it.losses):
                 yield f"{root} with a listing of the table", partial(self._from_listing, it)
 
@@ -237,7 +246,9 @@ class _Sources:
 
         known, state = self._evidence(it)
         state = undo_merges(self.store, known.reader, it.root.dropped, state)
-        state = state if statistics else without_statistics(state)
+        if not statistics:
+            state = undo_merges(self.store, known.reader, it.root.dropped, state, statistics=False)
+            state = without_statistics(state)
         left = state.losses
         state = rows_from_markers(known, state) if left else state
         lacks_commits = any(loss.part.kind == "commits" and not loss.is_statistics for loss in left)
@@ -248,8 +259,9 @@ class _Sources:
         from dbio_commit.upkeep.lost_rows import rows_from_listing
 
         known, state = self._evidence(it)
-        state = without_statistics(undo_merges(self.store, known.reader, it.root.dropped, state))
-        state, known_since = rows_from_listing(known, state)
+        state = undo_merges(self.store, known.reader, it.root.dropped, state)
+        state = undo_merges(self.store, known.reader, it.root.dropped, state, statistics=False)
+        state, known_since = rows_from_listing(known, without_statistics(state))
         return self._plan(it.root, known, state, check_all=False, check_files=True, known_since=known_since)
 
     def _evidence(self, it: _Damaged) -> "tuple[Evidence, Parts]":

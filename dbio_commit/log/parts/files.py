@@ -31,8 +31,11 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, DataFile, FilesInParts, Holds, LiveFiles, live_files
 from dbio_commit.store import Store
 
-WINDOW_ROWS = 250_000
+WINDOW_ROWS = 100_000
 """About how many rows are in memory at once."""
+
+CHECKED_AT_ONCE = 16_384
+"""How many paths are checked as one text, of which there are several copies meanwhile."""
 
 
 class _Groups(NamedTuple):
@@ -292,17 +295,19 @@ class PartFiles(FilesInParts):
         for code, partition in partitions.items():
             if tuple(partition) != self._layout:
                 raise self._misplaced(texts[code])
-        sizes = rows.listed(table["size"])
-        codes, names_, tids = rows.listed(directory.indices), rows.listed(table["name"]), rows.listed(table["tid"])
-        paths = [names.join(texts[code], name) for code, name in zip(codes, names_, strict=True)]
-        names.check_visible(paths, where=self._store.url_of(names.checkpoint(self._root.number)))
+        tid = rows.dictionary(table["tid"])
+        tids = rows.listed(tid.dictionary)
+        sizes, codes, of = (rows.listed(it) for it in (table["size"], directory.indices, tid.indices))
+        paths = rows.listed(rows.paths_of(table))
+        where = self._store.url_of(names.checkpoint(self._root.number))
+        for start in range(0, len(paths), CHECKED_AT_ONCE):
+            names.check_visible(paths[start : start + CHECKED_AT_ONCE], where=where)
         if unknown := [path for path, size in zip(paths, sizes, strict=True) if size is None]:
             known = {entry.path: entry.size for entry in self._store.stat_many(unknown) if entry}
             sizes = [
                 known.get(path, UNKNOWN_SIZE) if size is None else size for path, size in zip(paths, sizes, strict=True)
             ]
-        for path, size, tid, code in zip(paths, sizes, tids, codes, strict=True):
-            yield DataFile(path, size, tid, partitions[code])
+        return map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
 
     def _misplaced(self, directory: str) -> CorruptMarkerError:
         return CorruptMarkerError(
@@ -395,8 +400,7 @@ def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.
 
 
 def _paths(table: pa.Table) -> list[str]:
-    told = zip(rows.listed(table["directory"]), rows.listed(table["name"]), strict=True)
-    return [names.join(directory, name) for directory, name in told]
+    return rows.listed(rows.paths_of(table))
 
 
 def _dicts(table: pa.Table, paths: Collection[str]) -> Iterator[dict[str, Any]]:

@@ -129,7 +129,9 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
 def _damaged() -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except DamagedPart:
+        raise
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
@@ -139,7 +141,9 @@ class OpenStatistics:
     def __init__(self, statistics: Statistics, footer: bytes, source: Any) -> None:
         check(footer, crc=statistics.crc, size=statistics.footer, what="the footer")
         with _damaged():
-            self._parquet = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+            self._parquet = pq.ParquetFile(
+                source, metadata=pq.read_metadata(io.BytesIO(footer)), page_checksum_verification=True, pre_buffer=True
+            )
         self.schema = self._parquet.schema_arrow
         self.columns: Sequence[str] = self.schema.names
 

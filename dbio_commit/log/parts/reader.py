@@ -1,10 +1,11 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
+from cachetools import LRUCache
 from msgspec.structs import replace
 
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, ObjectNotFoundError
@@ -14,6 +15,7 @@ from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics, decode_gr
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, CommitsInParts
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.footprint import commits_bytes
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
@@ -113,15 +115,25 @@ def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
+Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
+"""Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
+
+
 class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
-    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
+    def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
+        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
         self._reader, self._parts = reader, parts
+        self._remember = remember or (lambda what, read, bytes: read())
 
     @cached_property
     def table(self) -> pa.Table:
         """Their rows, in their order."""
+        found: pa.Table = self._remember("rows", self._read_table, lambda table: table.nbytes)
+        return found
+
+    def _read_table(self) -> pa.Table:
         tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
         return rows.latest_commits(pa.concat_tables([rows.COMMITS.empty_table(), *tables]), keep_forgotten=False)
 
@@ -139,7 +151,7 @@ class StoredCommits(CommitsInParts):
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
         try:
             found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
-        except ValueError as error:
+        except (ValueError, CorruptMarkerError) as error:
             raise self._reader.unreadable(error) from None
         return [
             it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
@@ -151,6 +163,10 @@ class StoredCommits(CommitsInParts):
     @cached_property
     def all(self) -> tuple[Decided, ...]:
         """The transactions, oldest first."""
+        found: tuple[Decided, ...] = self._remember("commits", self._read_all, commits_bytes)
+        return found
+
+    def _read_all(self) -> tuple[Decided, ...]:
         reader = self._reader
         parts = [part for part in self._parts if part.kind == "files"]
         tables, known = reader.tables(parts), self.tids
@@ -193,13 +209,17 @@ def _no_bounds(columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
     raise ValueError("a transaction without files has no statistics")
 
 
+MOST_COLUMNS = 24
+"""How many columns of statistics stay in memory, with one number or text for each file."""
+
+
 class _Statistics:
     """The statistics of all files in some parts, each column read once."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
         self._reader, self._parts = reader, parts
         self._open: list[OpenStatistics | None] | None = None
-        self._columns: dict[str, Any] = {}
+        self._columns: LRUCache[str, Any] = LRUCache(MOST_COLUMNS)
 
     def of(self, columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
         return _Bounds(self, columns, places)

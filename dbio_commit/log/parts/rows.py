@@ -21,7 +21,7 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import decode_as, encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, bounds_in, columns_in
 from dbio_commit.protocol.markers.files import AddedFiles, StoredBounds
-from dbio_commit.protocol.markers.schema import NO_SCHEMA
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
@@ -57,6 +57,7 @@ COMMITS = pa.schema(
         ("schema", _TEXTS),
         ("has_files", pa.bool_()),
         ("has_whole", pa.bool_()),
+        ("statistics_left_out", pa.bool_()),  # as the marker records under `files`
         ("columns", pa.list_(pa.string())),  # the columns with statistics, as the files spell them
         ("added", pa.int64()),  # how many rows of files, without change files, add a path
         ("removed", pa.int64()),  # how many rows of files remove one
@@ -179,6 +180,7 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number:
         "info": encode(plain).decode() if plain else None,
         "schema": bytes(info.schema).decode() if info and info.schema else None,
         "has_files": bool(info and info.files),
+        "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
         "added": sum(row.added is not None and row.removed is None for row in files.values()),
@@ -339,11 +341,8 @@ def slices(files: pa.Table) -> Slices:
     codes = tids.indices.take(order).to_pylist()
     directory = dictionary(files["directory"])
     texts = listed(directory.dictionary)
-    prefixes = pa.array([f"{text}/" if text else "" for text in texts], pa.string()).take(directory.indices)
-    join: Any = pc.binary_join_element_wise
-    paths = join(prefixes, files["name"].combine_chunks(), "")
     return Slices(
-        paths=listed(paths),
+        paths=listed(paths_of(files)),
         directories=listed(directory.indices),
         partitions=[names.parse_partition(text) for text in texts],
         added=listed(files["added"]),
@@ -360,6 +359,14 @@ def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def paths_of(files: pa.Table) -> Any:
+    """The path of each row."""
+    directory = dictionary(files["directory"])
+    prefixes = [f"{text}/" if text else "" for text in listed(directory.dictionary)]
+    join: Any = pc.binary_join_element_wise
+    return join(pa.array(prefixes, pa.string()).take(directory.indices), files["name"].combine_chunks(), "")
 
 
 def _ranges(codes: Sequence[int], tids: Sequence[str]) -> dict[str, range]:
@@ -380,9 +387,14 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
     found: list[Decided] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
+    for text in pc.unique(commits["schema"].cast(pa.string())).to_pylist():
+        if text is not None:
+            check_schema(text.encode(), where="a part")
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
     for row in commits.to_pylist():
+        if not names.is_tid(row["tid"]):
+            raise ValueError(f"{row['tid'][:100]!r} is not a tid")
         rows = of.ranges.get(row["tid"], range(0))
         schema = schemas.setdefault(row["schema"], Raw((row["schema"] or "").encode()))
         found.append(_decode(row, rows, of, schema, bounds)._replace(place=len(found)))
@@ -409,6 +421,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 size=[_known(of.sizes[i]) for i in adds],
                 rows=[of.rows[i] for i in adds],
                 partition=_partition(of, adds),
+                statistics_left_out=row["statistics_left_out"],
                 statistics=_statistics(row["columns"] if adds else (), [of.places[i] for i in adds], bounds),
             )
         if row["has_whole"]:
