@@ -64,7 +64,7 @@ def _cut(table: pa.Table, merge: Merge) -> tuple[list[int], list[Key]]:
     keys = rows.KeysOf(table)
     starts = {0, *(keys.first_from(cut) for cut in merge.cuts)}
     cuts: list[Key] = []
-    for i in range(1, merge.pieces):
+    for i in range(1, merge.pieces if table.num_rows else 1):
         key = keys[table.num_rows * i // merge.pieces]
         place = keys.first_from(key)
         if place and key not in cuts:
