@@ -120,10 +120,8 @@ class _Rows:
     @cached_property
     def decided(self) -> list[Decided]:
         """The transactions with the paths that are known, without statistics."""
-        known = {*listed(self.commits["tid"])}
-        of = self.slices._replace(ranges={tid: it for tid, it in self.slices.ranges.items() if tid in known})
         try:
-            return rows.decode_commits(self.commits, of, bounds=lambda columns, _: _Unread(columns))
+            return rows.decode_commits(self.commits, self.slices, bounds=lambda columns, _: _Unread(columns))
         except ValueError as error:
             raise CannotRebuild(f"the intact parts contradict each other: {error}") from None
 
