@@ -33,7 +33,7 @@ from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.descriptor import ADOPTED
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
-from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.schema import pack_schema, refuse_large
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.protocol.types import is_partition
@@ -226,6 +226,7 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
         for file in snapshot.files
     ]
     rows = count_rows((file.path for file in files), found.rows) if found.rows else None
+    refuse_large(found.schema)
     info = CommitInfo(
         recorded="adopt",
         commit_id=new_uuid(clock),
