@@ -109,8 +109,8 @@ class Snapshot:
     scope: Scope
     """`table` for a dbio table; `directory` for a directory without a descriptor."""
     files: Sequence[DataFile]
-    """The live files: oldest first, or by directory if the table is large, so that its checkpoint has parts. Then they
-    are read when they are needed. As long as vacuum's retention, a snapshot can read them."""
+    """The live files, oldest first. The files of a large table are read when they are needed, and are in the order of
+    their directories. A snapshot can read them for the retention of vacuum; after that, take a new one."""
     partition_columns: Layout
     """The names of the partition columns, in the order of the directories; () if there are none."""
 
