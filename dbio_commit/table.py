@@ -134,9 +134,7 @@ class Table:
         """
         self.refuse_partition()
         if time_zone is not None and where is None:
-            raise InvalidInputError(
-                f"time_zone={time_zone!r:.100} is for times in `where`, and there is no `where`"
-            )
+            raise InvalidInputError(f"time_zone={time_zone!r:.100} is for times in `where`, and there is no `where`")
         found = read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
         return found if where is None else found.where(where, time_zone=time_zone)
 
@@ -184,7 +182,7 @@ class Table:
     def schema(self) -> Mapping[str, Any]:
         """The columns now, as Spark's JSON: the recorded columns, else those of the newest file.
 
-        Raises InvalidInputError if there are neither, MissingPackageError if pyarrow is needed and missing.
+        Raises InvalidInputError if there are neither.
         """
         snapshot = self.snapshot()
         if snapshot.schema is not None:
@@ -422,7 +420,7 @@ class Table:
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
-        CommitStateUnknownError, StoreError, MissingPackageError without pyarrow.
+        CommitStateUnknownError, StoreError.
         """
         self.refuse_partition()
         from dbio_commit.upkeep.compact.run import compact

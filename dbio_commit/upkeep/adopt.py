@@ -193,7 +193,7 @@ def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[s
 
 def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The partition columns with the types that Spark infers, and notes on those that get another type."""
-    from dbio_commit.data import columns as kinds  # needs pyarrow, which is installed if columns of files are known
+    from dbio_commit.data import columns as kinds
 
     fields: list[Mapping[str, Any]] = []
     notes: list[str] = []
