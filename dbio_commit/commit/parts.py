@@ -67,7 +67,8 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         merged = _write(store, number, kind, pieces, since=since, until=until)
         gone = {part.name for part in merge.parts}
         parts = [*(part for part in parts if part.name not in gone), *merged]
-        dropped += [Dropped(part=part, into=[it.name for it in merged], by=number) for part in merge.parts]
+        into = [it.name for it in merged]
+        dropped += [Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts]
         cuts = sorted([*cuts, *new_cuts])
     return replace(
         checkpoint,

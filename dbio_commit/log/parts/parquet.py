@@ -68,13 +68,13 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     return body, part
 
 
-MOST_DIRECTORIES = 4096
-"""If a row group has files in more directories, the root does not list them."""
+DIRECTORIES_BYTES = 16 * 1024
+"""If the directories of a row group have more bytes together, the root does not list them."""
 
 
 def _directories(table: pa.Table) -> list[str] | None:
     found = sorted(listed(pc.unique(table["directory"].cast(pa.string()))))
-    return found if len(found) <= MOST_DIRECTORIES else None
+    return found if sum(len(it.encode()) + len('"",') for it in found) <= DIRECTORIES_BYTES else None
 
 
 def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
