@@ -18,7 +18,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
-from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_merges
+from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_cut, plan_merges
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 from dbio_commit.store import Store
@@ -52,12 +52,14 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     commits = new.commits
     if old and new.moved:
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
+    cut = plan_cut(new.files.num_rows, before.cuts, LIMITS)
+    pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
     parts = [
         *before.parts,
-        *_write(store, number, "files", [merging.piece_of_news(new.files, new.statistics)], since=number, until=number),
+        *_write(store, number, "files", pieces, since=number, until=number),
         *_write(store, number, "commits", [Piece(commits)], since=number, until=number),
     ]
-    cuts = [*before.cuts]
+    cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, snapshot.log)]
     reader = PartReader(store, number)
     for merge in plan_merges(parts, cuts, LIMITS):

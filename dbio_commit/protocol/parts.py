@@ -4,6 +4,7 @@ A checkpoint of version 2, the *root*, names its parts. Parts never change. They
 encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -44,9 +45,9 @@ class Statistics(Body, frozen=True, kw_only=True):
     name: str
     bytes: Count
     footer: Count
-    """The bytes of its footer, which is its end."""
+    """The bytes of its footer, which is its end, with the CRC-32 of each column chunk before it."""
     crc: Crc
-    """The CRC-32 of the footer. Each page has a checksum of its own."""
+    """The CRC-32 of the footer."""
 
     def __post_init__(self) -> None:
         _check_object(self.name, self.bytes, self.footer)
@@ -166,7 +167,7 @@ class Limits(NamedTuple):
     """When parts are merged, in rows."""
 
     split: int = 1_600_000
-    """A merge of parts that lie in no range and have this many rows is cut into ranges."""
+    """So many rows that lie in no range are cut into ranges: those of merged parts, and those of a new part."""
     budget: int = 1_000_000
     """About how many rows the merges of ranges in one checkpoint may have. One of any size is always done."""
     most: int = 500_000
@@ -188,6 +189,20 @@ class Merge(NamedTuple):
     """The existing cuts at which the rows are cut, too."""
 
 
+class Cut(NamedTuple):
+    """See `Merge`."""
+
+    pieces: int
+    cuts: Sequence[Key]
+
+
+def plan_cut(rows: int, cuts: Sequence[Key], limits: Limits = LIMITS) -> Cut:
+    """How so many rows that lie in no range are cut: those of a merge, or those that one checkpoint adds."""
+    if rows < limits.split:
+        return Cut(1, ())
+    return Cut(1 if cuts else _pieces(rows, limits), cuts)
+
+
 def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
     """The merges that a checkpoint with these parts, oldest first, does before it is written.
 
@@ -206,11 +221,7 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
     if due := _due(commits):
         merges.append(Merge(due, _is_whole(due, parts)))
     if due := _due(loose):
-        rows = _rows(due)
-        if rows < limits.split:
-            merges.append(Merge(due, _is_whole(due, parts)))
-        else:
-            merges.append(Merge(due, _is_whole(due, parts), cuts=cuts, pieces=1 if cuts else _pieces(rows, limits)))
+        merges.append(Merge(due, _is_whole(due, parts), *plan_cut(_rows(due), cuts, limits)))
     left = limits.budget
     for where in sorted(ranged, key=lambda it: (-len(ranged[it]), it)):
         due = _due(ranged[where])
@@ -226,7 +237,7 @@ def _range_of(part: Part, cuts: Sequence[Key]) -> int | None:
 
     Range i has the keys from cut i-1 on, and below cut i.
     """
-    first, last = (sum(cut <= key for cut in cuts) for key in (part.first, part.last))
+    first, last = bisect_right(cuts, part.first), bisect_right(cuts, part.last)
     return first if cuts and first == last else None
 
 

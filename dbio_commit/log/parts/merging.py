@@ -13,7 +13,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader
-from dbio_commit.protocol.parts import Key, Merge, Part
+from dbio_commit.protocol.parts import Cut, Key, Merge, Part
 
 _log = get_logger(__name__)
 
@@ -26,12 +26,18 @@ class Piece(NamedTuple):
     """The statistics of the rows, some rows at a time; None if there are none."""
 
 
-def piece_of_news(files: pa.Table, statistics: pa.Table | None) -> Piece:
-    """New rows of files, with their statistics."""
+def pieces_of_news(files: pa.Table, statistics: pa.Table | None, cut: Cut) -> tuple[list[Piece], list[Key]]:
+    """New rows of files with their statistics, and the new cuts between them."""
+    starts, cuts = _cut(files, cut)
+    bounds = [*pairwise([*starts, files.num_rows])]
+    return [_piece_of_news(files, statistics, start, stop - start) for start, stop in bounds], cuts
+
+
+def _piece_of_news(files: pa.Table, statistics: pa.Table | None, start: int, rows: int) -> Piece:
     if statistics is None:
-        return Piece(files)
-    found, step = statistics, parquet.STATISTICS_ROWS
-    return Piece(files, lambda: (found.slice(start, step) for start in range(0, found.num_rows, step)))
+        return Piece(files.slice(start, rows))
+    own, step = statistics.slice(start, rows), parquet.STATISTICS_ROWS
+    return Piece(files.slice(start, rows), lambda: (own.slice(at, step) for at in range(0, rows, step)))
 
 
 def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
@@ -50,7 +56,7 @@ def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[K
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
     inputs = _Inputs([_statistics(reader, part) for part in wanted.parts], [it.num_rows for it in tables])
-    starts, cuts = _cut(table, wanted)
+    starts, cuts = _cut(table, Cut(wanted.pieces, wanted.cuts))
     pieces: list[Piece] = []
     for start, stop in pairwise([*starts, table.num_rows]):
         some = table.slice(start, stop - start)
@@ -59,13 +65,13 @@ def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[K
     return pieces, cuts
 
 
-def _cut(table: pa.Table, merge: Merge) -> tuple[list[int], list[Key]]:
+def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
     """Where the pieces begin, and the new cuts."""
     keys = rows.KeysOf(table)
-    starts = {0, *(keys.first_from(cut) for cut in merge.cuts)}
+    starts = {0, *(keys.first_from(key) for key in cut.cuts)}
     cuts: list[Key] = []
-    for i in range(1, merge.pieces if table.num_rows else 1):
-        key = keys[table.num_rows * i // merge.pieces]
+    for i in range(1, cut.pieces if table.num_rows else 1):
+        key = keys[table.num_rows * i // cut.pieces]
         place = keys.first_from(key)
         if place and key not in cuts:
             cuts.append(key)

@@ -177,7 +177,6 @@ def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
 
 def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number: int) -> dict[str, Any]:
     marker, info = commit.marker, commit.marker.dbio_commit
-    plain = replace(info, schema=NO_SCHEMA, files=None, whole=None) if info else None
     return {
         "tid": commit.tid,
         "modified": commit.modified,
@@ -185,17 +184,28 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number:
         "rank": key.rank,
         "number": number,
         "forgotten": False,
-        "info": encode(plain).decode() if plain else None,
+        "info": info_text(commit),
         "schema": bytes(info.schema).decode() if info and info.schema else None,
         "has_files": bool(info and info.files),
         "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
-        "added": sum(row.added is not None and row.removed is None for row in files.values()),
+        "added": sum(row.added is not None and not _is_change(row, marker) for row in files.values()),
         "removed": sum(row.removed is not None for row in files.values()),
         "forgotten_added": commit.forgotten.added,
         "forgotten_removed": commit.forgotten.removed,
     }
+
+
+def info_text(commit: Decided) -> str | None:
+    """`dbio_commit` of the marker, without what has columns or rows of its own; None if it has none."""
+    info = commit.marker.dbio_commit
+    return encode(replace(info, schema=NO_SCHEMA, files=None, whole=None)).decode() if info else None
+
+
+def _is_change(row: FileRow, marker: CommitMarker) -> bool:
+    """Whether it is the row of a change file."""
+    return row.added is not None and row.removed is not None and marker.is_recorded
 
 
 def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | None:
@@ -487,7 +497,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
         removes = sorted((i for i in rows if of.removed[i] != _NULL), key=of.removed.__getitem__)
     adds = slice(rows.start, rows.stop - of.added[rows.start : rows.stop].count(_NULL))
     added = of.paths[adds]
-    changes = sum(i < adds.stop for i in removes)
+    changes = sum(i < adds.stop for i in removes) if row["has_whole"] else 0
     lost = Forgotten(
         row["forgotten_added"] + row["added"] - (len(added) - changes),
         row["forgotten_removed"] + row["removed"] - len(removes),
