@@ -25,7 +25,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
-from dbio_commit.protocol.parts import Part, PartKind
+from dbio_commit.protocol.parts import Cut, Part, PartKind
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
@@ -147,7 +147,7 @@ def _with_part(known: Evidence, state: Parts, lost: Sequence[Part], used: str, m
         name = new_name(known.number)
         body, part = parquet.encode_part(made.table, kind=made.kind, name=name, since=made.since, until=made.until)
         objects[name] = body
-        piece = merging.piece_of_news(made.table, made.statistics)
+        [piece], _ = merging.pieces_of_news(made.table, made.statistics, Cut(pieces=1, cuts=()))
         if piece.statistics:
             name = new_name(known.number)
             objects[name], statistics = parquet.encode_statistics(piece.statistics(), name=name)
