@@ -33,8 +33,11 @@ MOST_BYTES_AT_ONCE = 64 * 1024**2
 class PartReader:
     """Reads the parts of the root with this number."""
 
-    def __init__(self, store: Store, number: int) -> None:
+    def __init__(self, store: Store, number: int, *, newest: int | None = None) -> None:
+        """`newest` is the highest number of a checkpoint that was listed when the root was chosen. A checkpoint with a
+        higher number than the root's may be another table's."""
         self._store, self._number = store, number
+        self._newest = number if newest is None else newest
 
     def table(self, part: Part, groups: Collection[int] | None = None) -> pa.Table:
         """The rows of a part, or of some of its row groups.
@@ -86,7 +89,7 @@ class PartReader:
 
     def _absent(self, part: Part) -> Exception:
         newest = parse_log(self._store.list_log(Kind.CHECKPOINT)).last_checkpoint
-        if newest > self._number:
+        if newest > self._newest:
             return ObjectNotFoundError(f"{self._store.url} has a newer checkpoint, {newest}; read that")
         return self._lost(part, "does not exist")
 
@@ -124,7 +127,7 @@ class StoredCommits(CommitsInParts):
 
     def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
         """`remember` keeps what is read for other readers of the same root, in bounded memory."""
-        self._reader, self._parts = reader, parts
+        self.reader, self._parts = reader, parts
         self._remember = remember or (lambda what, read, bytes: read())
 
     @cached_property
@@ -134,7 +137,7 @@ class StoredCommits(CommitsInParts):
         return found
 
     def _read_table(self) -> pa.Table:
-        tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
+        tables = self.reader.tables([part for part in self._parts if part.kind == "commits"])
         return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
 
     @cached_property
@@ -152,7 +155,7 @@ class StoredCommits(CommitsInParts):
         try:
             found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
         except (ValueError, CorruptMarkerError) as error:
-            raise self._reader.unreadable(error) from None
+            raise self.reader.unreadable(error) from None
         return [
             it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
             if it.tid in removed
@@ -167,7 +170,7 @@ class StoredCommits(CommitsInParts):
         return found
 
     def _read_all(self) -> tuple[Decided, ...]:
-        reader = self._reader
+        reader = self.reader
         parts = [part for part in self._parts if part.kind == "files"]
         tables, known = reader.tables(parts), self.tids
         statistics = _Statistics(reader, parts)
