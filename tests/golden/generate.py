@@ -205,11 +205,8 @@ class OurTable(Case):
     ) -> dict[str, Any]:
         """Puts the part, and returns what the root says of it."""
         sink = pa.BufferOutputStream()
-        pq.write_table(
-            pa.Table.from_pylist(list(rows), schema),
-            sink,
-            use_dictionary=[it.name for it in schema if pa.types.is_dictionary(it.type)],
-        )
+        texts: Any = [it.name for it in schema if pa.types.is_dictionary(it.type)]
+        pq.write_table(pa.Table.from_pylist(list(rows), schema), sink, use_dictionary=texts)
         body = bytes(sink.getvalue().to_pybytes())
         footer = int.from_bytes(body[-8:-4], "little") + 8
         end = len(body) - footer
@@ -273,12 +270,13 @@ def checkpoint(number: int) -> str:
     return f"_checkpoint_{number:020d}"
 
 
+_TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
 FILES = pa.schema(
     [
-        ("directory", pa.dictionary(pa.int32(), pa.string())),
+        ("directory", _TEXTS),
         ("name", pa.string()),
-        ("tid", pa.dictionary(pa.int32(), pa.string())),
-        ("writer", pa.dictionary(pa.int32(), pa.string())),
+        ("tid", _TEXTS),
+        ("writer", _TEXTS),
         ("added", pa.int32()),
         ("removed", pa.int32()),
         ("size", pa.int64()),
@@ -296,7 +294,7 @@ COMMITS = pa.schema(
         ("number", pa.int64()),
         ("forgotten", pa.bool_()),
         ("info", pa.string()),
-        ("schema", pa.dictionary(pa.int32(), pa.string())),
+        ("schema", _TEXTS),
         ("has_files", pa.bool_()),
         ("has_whole", pa.bool_()),
         ("statistics_left_out", pa.bool_()),

@@ -50,8 +50,11 @@ def test_the_pages_of_each_column_hold_what_pyarrow_says(
         values = pages.values - sum(it.num_values for it in chunks)  # those of dictionaries come in addition
         assert (0 < values <= 5000) if any(it.has_dictionary_page for it in chunks) else values == 0
     each = [measure(body, [column]) for column in range(metadata.num_columns)]
-    unpacked, values, encodings = zip(*each, strict=True)
-    together = Pages(sum(unpacked), sum(values), frozenset().union(*encodings))
+    together = Pages(
+        sum(it.unpacked_bytes for it in each),
+        sum(it.values for it in each),
+        frozenset[int]().union(*(it.encodings for it in each)),
+    )
     assert measure(body, range(metadata.num_columns)) == together
     chunks = [it.column(column) for it in groups for column in range(metadata.num_columns)]
     assert sum(stop - at for group in places(body) for at, stop in group) == sum(

@@ -357,7 +357,7 @@ class HeaderOfVersion1(checkpoint_module._Header, frozen=True, kw_only=True):
 
     NEWEST: ClassVar[int] = 1
 
-    version: Literal[1] = 1  # type: ignore[assignment]
+    version: Literal[1] = 1
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ ROUNDS = 1_000
 class Rows(NamedTuple):
     """Rows of one part, between two places on the line of keys from 0 to 1."""
 
-    count: int
+    many: int
     low: float
     high: float
 
     def below(self, place: float) -> float:
         width = self.high - self.low
-        return self.count * (min(max((place - self.low) / width, 0), 1) if width else float(place > self.low))
+        return self.many * (min(max((place - self.low) / width, 0), 1) if width else float(place > self.low))
 
 
 def key(place: float) -> Key:
@@ -47,9 +47,9 @@ class Model:
     def round(self, number: int, news: Sequence[Rows]) -> None:
         work = 0
         for it in news:
-            work += it.count
-            self.new += it.count
-            self._add([it], plan_cut(it.count, self.cuts, self.limits), number, number)
+            work += it.many
+            self.new += it.many
+            self._add([it], plan_cut(it.many, self.cuts, self.limits), number, number)
         for merge in plan_merges(self.parts, self.cuts, self.limits):
             work += self._merge(merge)
         self.written += work
@@ -73,11 +73,11 @@ class Model:
         merged = [self.rows.pop(name) for name in gone]
         since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
         self._add(merged, Cut(merge.pieces, merge.cuts), since, until)
-        return sum(it.count for it in merged)
+        return sum(it.many for it in merged)
 
     def _add(self, merged: Sequence[Rows], cut: Cut, since: int, until: int) -> None:
         low, high = min(it.low for it in merged), max(it.high for it in merged)
-        count = sum(it.count for it in merged)
+        count = sum(it.many for it in merged)
         new = [_place(merged, low, high, count * i / cut.pieces) for i in range(1, cut.pieces)]
         self.cuts = sorted([*self.cuts, *map(key, new)])
         edges = sorted({*new, *(place for it in cut.cuts if low < (place := float(it[0])) <= high)})
@@ -92,7 +92,7 @@ class Model:
         while name in self.rows:
             name = names.part(until, f"{int(name[-32:], 16) + 1:032x}")
         self.rows[name] = it
-        group = Group(first=key(it.low), rows=it.count, at=0, bytes=1, crc=0)
+        group = Group(first=key(it.low), rows=it.many, at=0, bytes=1, crc=0)
         self.parts.append(
             Part(kind="files", name=name, since=since, until=until, bytes=9, footer=8, crc=0, groups=[group],
                  last=key(it.high))
@@ -119,13 +119,13 @@ def test_all_merges_rewrite_each_row_a_few_times_and_leave_few_parts(shape: str)
     model = Model()
     for number in range(1, ROUNDS + 1):
         model.round(number, SHAPES[shape](number))
-    assert sum(it.count for it in model.rows.values()) == pytest.approx(model.new, rel=1e-3)
+    assert sum(it.many for it in model.rows.values()) == pytest.approx(model.new, rel=1e-3)
     assert model.amplification <= 8
     assert model.depth <= 16  # parts that one key lies in
     assert max(model.loose, model.ranged) <= 12 < 2 * log2(ROUNDS)
     most = 3_000_000 if shape != "after twenty million at once" else 20_000_000  # which are written, not merged
     assert model.worst <= most
-    assert max(it.count for it in model.rows.values()) <= LIMITS.split
+    assert max(it.many for it in model.rows.values()) <= LIMITS.split
 
 
 def test_without_ranges_a_round_rewrites_half_of_the_table() -> None:

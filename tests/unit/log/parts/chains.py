@@ -136,7 +136,7 @@ def merging(choose: Callable[[Sequence[Part], Sequence[parts.Key]], list[Merge]]
         yield
 
 
-def any_merges(draw: st.DrawFn) -> Callable[[Sequence[Part], Sequence[parts.Key]], list[Merge]]:
+def any_merges(draw: Any) -> Callable[[Sequence[Part], Sequence[parts.Key]], list[Merge]]:
     """Any parts of one kind, whether or not they are neighbours, at any moment, into any number of pieces."""
 
     def choose(found: Sequence[Part], cuts: Sequence[parts.Key]) -> list[Merge]:
@@ -168,7 +168,7 @@ BOUNDS = st.builds(Bounds, SCALARS, SCALARS, st.none() | st.integers(0, 5))
 class Steps:
     """Random news of a table, one checkpoint after the other."""
 
-    draw: st.DrawFn
+    draw: Any
     live: list[str]
     removed: list[str]
     tids: list[str]
