@@ -29,7 +29,9 @@ def write_all(table: Table, *, twice: bool = True) -> set[str]:
     for _ in range(2 if twice else 1):
         transaction = table.begin(partition_by=["day"])
         written |= {stage(table, transaction, partition={"day": day}) for day in DAYS}
-        schema = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
+        schema: list[dict[str, object]] = [
+            {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")
+        ]
         transaction.commit({"type": "struct", "fields": schema})
         table.clock.sleep(20)
         assert table.checkpoint()
@@ -48,7 +50,6 @@ def is_listed(parts: tuple[Part, ...]) -> set[bool]:
 def test_each_day_is_read_with_and_without_lists_of_directories(table: Table, why: str, monkeypatch: Patch) -> None:
     if why == "the root would be large":
         monkeypatch.setattr(checkpoint_module, "MAX_BYTES", 100)
-        monkeypatch.setitem(checkpoint_module.encode_root.__kwdefaults__, "limit_bytes", 10_000)
     if why == "the lists would be long":
         monkeypatch.setattr(parquet, "DIRECTORIES_BYTES", 10)
     written = write_all(table)

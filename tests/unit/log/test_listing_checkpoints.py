@@ -166,7 +166,7 @@ REFUSALS = [
     ("hidden file", packed({**HEADER, "number": 1}, line(["_a.parquet"])), CorruptMarkerError),
     ("hidden directory", packed({**HEADER, "number": 1}, line(["_temporary/a"])), CorruptMarkerError),
     ("outside", packed({**HEADER, "number": 1}, line(["../a"])), CorruptMarkerError),
-    ("of a later version", packed({"version": 2}), UnsupportedTableError),
+    ("of a later version", packed({"version": 3}), UnsupportedTableError),
 ]
 USES: list[Callable[[Table], object]] = [
     Table.snapshot,

@@ -524,7 +524,7 @@ def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (CHECKPOINT, gzip.compress(b'{"version": 2}\n', mtime=0)),
+        (CHECKPOINT, gzip.compress(b'{"version": 3}\n', mtime=0)),
         ("_committed_5", b'{"added": [], "removed": [], "dbio_commit": {"version": 3}}'),
         ("_dbio_table", json.dumps({**DESCRIPTOR, "version": 2}).encode()),
     ],
