@@ -14,6 +14,10 @@ from tests.writers import stage
 
 Patch = pytest.MonkeyPatch
 
+SCHEMA = {
+    "type": "struct",
+    "fields": [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")],
+}
 DAYS = [f"2026-11-{day:02}" for day in range(1, 31)]
 
 
@@ -23,14 +27,13 @@ def small_groups(monkeypatch: Patch) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 3)
 
 
-def write_all(table: Table, *, twice: bool = True) -> set[str]:
+def write_all(table: Table) -> set[str]:
     """Two files in each day, and a checkpoint after each write. Returns the paths."""
     written = set[str]()
-    for _ in range(2 if twice else 1):
+    for _ in range(2):
         transaction = table.begin(partition_by=["day"])
         written |= {stage(table, transaction, partition={"day": day}) for day in DAYS}
-        schema = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
-        transaction.commit({"type": "struct", "fields": schema})
+        transaction.commit(SCHEMA)
         table.clock.sleep(20)
         assert table.checkpoint()
     return written
@@ -48,7 +51,6 @@ def is_listed(parts: tuple[Part, ...]) -> set[bool]:
 def test_each_day_is_read_with_and_without_lists_of_directories(table: Table, why: str, monkeypatch: Patch) -> None:
     if why == "the root would be large":
         monkeypatch.setattr(checkpoint_module, "MAX_BYTES", 100)
-        monkeypatch.setitem(checkpoint_module.encode_root.__kwdefaults__, "limit_bytes", 10_000)
     if why == "the lists would be long":
         monkeypatch.setattr(parquet, "DIRECTORIES_BYTES", 10)
     written = write_all(table)

@@ -24,6 +24,7 @@ from dbio_commit.protocol import names, versions
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import bodies
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker, bounds_in, unpack_files
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files, without_statistics
 from dbio_commit.protocol.markers.schema import pack_schema
@@ -191,9 +192,9 @@ def root(**more: Any) -> Checkpoint:
     return Checkpoint(number=7, **{"parts": (part(1),), "state": STATE, **more})
 
 
-def reread(checkpoint: Checkpoint) -> Checkpoint:
-    body = encode_root(checkpoint, created=NOW)
-    assert len(body) <= checkpoint_module.MAX_BYTES
+def reread(checkpoint: Checkpoint, *, most: int = MAX_BYTES) -> Checkpoint:
+    body = encode_root(checkpoint, created=NOW, limit_bytes=most)
+    assert len(body) <= most
     return decode_checkpoint(body, number=7, where=WHERE)
 
 
@@ -204,15 +205,11 @@ def test_a_root_that_would_be_large_leaves_out_the_directories_of_row_groups(mon
     assert reread(root(parts=parts)).parts == tuple(it.without_directories() for it in parts)
 
 
-def test_a_root_that_would_not_fit_leaves_out_the_parts_that_were_dropped_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_root_that_would_not_fit_leaves_out_the_parts_that_were_dropped_first() -> None:
     dropped = tuple(Dropped(part=part(number), into=[], by=number) for number in range(10, 200))
     assert reread(root(dropped=dropped)).dropped == dropped
     most = 2 * len(encode_root(root(dropped=dropped[:50]), created=NOW))
-    monkeypatch.setattr(checkpoint_module, "MAX_BYTES", most)
-    monkeypatch.setitem(encode_root.__kwdefaults__, "limit_bytes", most)
-    kept = reread(root(dropped=dropped)).dropped
+    kept = reread(root(dropped=dropped), most=most).dropped
     assert 50 < len(kept) < len(dropped)
     assert kept == dropped[-len(kept) :]
 
@@ -222,7 +219,6 @@ def test_a_root_holds_all_ids_and_ranges_that_a_table_may_have(id: str, monkeypa
     """Also if they are alike, and would be packed more than readers unpack. All bounds are a tenth."""
     for name in ("MOST_ID_BYTES", "MOST_RANGES_IN_ALL"):
         monkeypatch.setattr(versions, name, getattr(versions, name) // 10)
-    monkeypatch.setattr(checkpoint_module, "MAX_BYTES", checkpoint_module.MAX_BYTES // 10)
     apps: dict[str, Versions] = {}
     with suppress(InvalidInputError):
         for number in count():
@@ -233,7 +229,7 @@ def test_a_root_holds_all_ids_and_ranges_that_a_table_may_have(id: str, monkeypa
     many = versions.MOST_RANGES_IN_ALL - len(apps)
     high = Versions(ranges=tuple((it, it) for it in range(1 << 62, (1 << 62) + 2 * many, 2)))
     apps[next(iter(apps))] = high
-    assert reread(root(apps=apps)).apps == apps
+    assert reread(root(apps=apps), most=MAX_BYTES // 10).apps == apps
 
 
 def test_a_line_is_packed_no_more_than_readers_unpack() -> None:
