@@ -279,6 +279,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     settings = decode_commit(bodies["settings"], where="the document")
     compaction = decode_commit(bodies["compaction"], where="the document")
     recorded = decode_commit(bodies["recorded"], where="the document")
+    lean = decode_commit(bodies["lean"], where="the document")
     begun = decode_begun(bodies["begun"], where="the document")
     turn = decode_turn(bodies["turn"], where="the document")
     tombstone = decode_tombstone(bodies["tombstone"], where="the document")
@@ -297,12 +298,12 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     examples |= {"purge": purge}
     for name, example in examples.items():
         assert json.loads(bodies[name]).keys() == {*example.__struct_fields__}, "a key is not shown"
-    files = json.loads(bodies["commit"])["dbio_commit"]["files"]
-    assert all(files[key] for key in AddedFiles.__struct_fields__), "a key is not shown"
+    files = [json.loads(bodies[name])["dbio_commit"]["files"] for name in ("commit", "lean")]
+    assert all(any(it.get(key) for it in files) for key in AddedFiles.__struct_fields__), "a key is not shown"
     assert abort.is_abort
     decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
                "settings": settings, "compaction": compaction, "begun": begun, "turn": turn,
-               "tombstone": tombstone, "purge": purge}  # fmt: skip
+               "tombstone": tombstone, "purge": purge, "lean": lean}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(encode(body)) == json.loads(bodies[name])
 

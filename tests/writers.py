@@ -4,19 +4,29 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dbio_commit import Commit, Table, TableNotFoundError, Transaction
 from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.testing import ManualClock, MemoryStore
 
 Partition = Mapping[str, str | None]
 
 
-def stage(table: Table, transaction: Transaction, body: bytes = b"rows", partition: Partition | None = None) -> str:
+def stage(
+    table: Table,
+    transaction: Transaction,
+    body: bytes = b"rows",
+    partition: Partition | None = None,
+    statistics: Mapping[str, Bounds] | None = None,
+) -> str:
     """Writes one file of the transaction; returns its path from the root. A few bytes are enough, which need be no
     Parquet."""
     transaction.inspector = None
     path = transaction.new_file(partition=partition).removeprefix(f"{table.url}/")
     with table.store.open_write(path) as stream:
         stream.write(body)
+    if statistics:
+        file = FileInfo(path=path, size=len(body), rows=1, partition=dict(partition or {}), statistics=statistics)
+        transaction.add([file])
     return path
 
 
@@ -27,11 +37,12 @@ def write(
     bodies: Sequence[bytes] = (b"rows",),
     app: AppVersion | None = None,
     schema: Mapping[str, object] | None = None,
+    statistics: Mapping[str, Bounds] | None = None,
 ) -> Commit:
     """A whole write of a file for each body, to a table without partitions."""
     transaction = table.begin(operation, app=app)
     for body in bodies:
-        stage(table, transaction, body)
+        stage(table, transaction, body, statistics=statistics)
     return transaction.commit(schema)
 
 

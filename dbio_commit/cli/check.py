@@ -10,6 +10,7 @@ from dbio_commit.commit.root import MAX_LIFE_S
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import OF_FILES, Reason
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.figures import (
     age_text,
@@ -38,7 +39,7 @@ def print_check(report: CheckReport) -> None:
     print_part("of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
-    print_part("statistics", text_column("what is wrong"), list(report.useless_statistics.values()))
+    print_part("statistics", text_column("what is wrong"), _statistics(report))
     print_part("pending", _PENDING, report.pending)
     print_part("garbage", _GARBAGE, list(report.garbage.items()))
     print_part("applications", _APPLICATION, report.applications)
@@ -65,8 +66,10 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "refused_settings": report.refused_settings,
         "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
+        "without_statistics": [{"path": path, "files": files} for path, files in report.without_statistics.items()],
+        "unkept_statistics": report.unkept_statistics or None,
         "pending": [_pending_json(transaction) for transaction in report.pending],
-        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
+        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in (*OF_FILES, Reason.PART)},
         "foreign": [entry.path for entry in report.foreign],
         "applications": [
             {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
@@ -74,6 +77,17 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         ],
         "advice": advice(report),
     }
+
+
+def _statistics(report: CheckReport) -> list[str]:
+    """Why readers do not skip files by their values. Nothing of this is wrong."""
+    left_out = [
+        f"{path}: the statistics of {count_text(files, 'file')} were left out, because they would have been too large; "
+        "a compaction records statistics of the files that it writes"
+        for path, files in report.without_statistics.items()
+    ]
+    unkept = [report.unkept_statistics] if report.unkept_statistics else []
+    return [*unkept, *report.useless_statistics.values(), *left_out]
 
 
 def _named(problems: Mapping[str, str]) -> list[str]:
@@ -108,7 +122,10 @@ def advice(report: CheckReport) -> str:
     wrong: list[str] = []
     if count := len(report.corrupt):
         markers = count_text(count, "corrupt marker")
-        wrong.append(f"Readers refuse this table: inspect {markers}, and remove those that no dbio writer wrote.")
+        wrong.append(
+            f"Readers refuse this table: bring {markers} back from a version of the bucket or from a backup, and see "
+            "docs/OPERATIONS.md."
+        )
     if count := len(report.missing) + len(report.wrong_size):
         files = count_text(count, "file")
         wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")
@@ -152,6 +169,8 @@ def advice(report: CheckReport) -> str:
         return f"Nothing is wrong; {count_text(count, 'transaction')} can no longer commit: abort each with {end_it}."
     if report.pending:
         return f"Nothing is wrong; if the writer of a pending transaction is dead, abort it with {end_it}."
+    if report.unkept_statistics and report.scope is Scope.TABLE:
+        return f"Nothing is wrong; `{command('dbio', 'checkpoint', report.url)}` lets readers skip files again."
     if report.garbage:
         return f"Nothing is wrong; `{command('dbio', 'vacuum', report.url)}` deletes garbage once it is old enough."
     return "Nothing is wrong, and there is nothing to do."

@@ -1,7 +1,8 @@
 """Writes checkpoints. A checkpoint holds in one object what the log records."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -13,10 +14,11 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import snapshot_of_parts
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
-from dbio_commit.protocol.commits import committed_by
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.commits import Decided, committed_by
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -28,41 +30,45 @@ def write_checkpoint(
     clock: Clock,
     snapshot: Snapshot,
     *,
-    gone: Collection[str] = (),
+    gone: Collection[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
+    `gone` are removed files that are deleted. Without it, a checkpoint with parts forgets nothing, so that it need not
+    read what it covers already. None if another process was faster, or if there is nothing new. With
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
-    before = snapshot.checkpoint
-    has_news = len(snapshot.decided) != len(before.commits) or gone
-    if not again and not (snapshot.decided and has_news):
+    before, now = snapshot.checkpoint, clock.now()
+    has_news = bool(snapshot.news) if before.is_root else len(snapshot.decided) != len(before.commits)
+    if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
-    now = clock.now()
-    commits, known_since = condense(
-        snapshot.decided,
-        gone=gone,
-        noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
-        keep_since=now - history,
-        known_since=before.known_since,
-    )
+    commits: Sequence[Decided]
+    if before.is_root and gone is None and _only_adds(snapshot):
+        commits, known_since = snapshot.transactions, before.known_since
+    else:
+        commits, known_since = condense(
+            snapshot.decided,
+            gone=gone or (),
+            noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
+            keep_since=now - history,
+            known_since=before.known_since,
+        )
     checkpoint = Checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
         table_id=snapshot.table_id,
-        commits=tuple(commits),
+        commits=commits,
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=known_since,
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot.log, before, checkpoint, created=now)
+    written, body = put_parts(store, snapshot, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
-    _withdraw(store, written)
+    withdraw_parts(store, written)
     return None
 
 
@@ -73,32 +79,47 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(
-    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, *, created: datetime
+def put_parts(
+    store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime, is_first: bool = False
 ) -> tuple[Checkpoint, bytes]:
-    """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    paths = sum(len(commit.marker.added) + len(commit.marker.removed) for commit in checkpoint.commits)
-    if not before.parts and paths < LARGE_FILES:
-        body = encode_checkpoint(checkpoint, created=created)
-        if len(body) <= LARGE_BYTES:
-            return checkpoint, body
+    """If the table is large, writes the parts of a new checkpoint, which then holds its transactions in them.
+
+    Returns the checkpoint, and its body, which is not written here. The checkpoint follows that of the snapshot. With
+    `is_first` it is the first one of a table that is made from the snapshot.
+    """
+    if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
+        left_out: list[str] = []
+        with suppress(InvalidInputError):  # it does not fit into one object
+            body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
+            if len(body) <= LARGE_BYTES and not left_out:
+                return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
-    root = write_parts(store, log, before, checkpoint)
+    root = write_parts(store, snapshot, checkpoint, is_first=is_first)
     return root, encode_root(root, created=created)
 
 
-def _withdraw(store: Store, lost: Checkpoint) -> None:
-    """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
-    names_ = [name for part in lost.parts for name in part.objects]
-    own = [name for name in names_ if names.part_number(name) == lost.number]
+def _count_paths(commits: Iterable[Decided]) -> int:
+    return sum(len(commit.marker.added) + len(commit.marker.removed) for commit in commits)
+
+
+def _only_adds(snapshot: Snapshot) -> bool:
+    from dbio_commit.commit.parts import only_adds
+
+    return only_adds(snapshot)
+
+
+def withdraw_parts(store: Store, lost: Checkpoint) -> None:
+    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them."""
+    parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
+    own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
         _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
 
 
 MOST_BYTES = 8 * 1024**2
 """If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
-one all the same if readers would soon refuse the table."""
+one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 64 * 1024**2
 """Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
@@ -109,8 +130,9 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
 
     `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
     covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
-    than what is committed. If readers would soon refuse the table for its uncovered markers, it writes one however
-    large the last was. A failure is only logged, since the commit stands. It purges nothing: only vacuum does.
+    than what is committed. If the uncovered markers are so large together that readers would soon read them without
+    statistics, it writes one however large the last was. A failure is only logged, since the commit stands. It purges
+    nothing: only vacuum does.
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
@@ -120,7 +142,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
-        if snapshot.checkpoint.parts:
+        if snapshot.checkpoint.is_root:
             is_due = len(new) > every  # a root costs little more than what is new
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
@@ -142,19 +164,26 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock) -> str | None:
-    """Makes a table readable that has too many uncovered commit markers: writes checkpoints, part by part.
+    """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
-    Returns the name of the last one. Raises as `read_snapshot` and `write_checkpoint` do.
+    So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
+    be made is logged, and ends this: the caller reads the rest without statistics. Returns the name of the last
+    checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
     while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
         prove_store(store)
-        name = write_checkpoint(store, clock, state) or name
+        try:
+            name = write_checkpoint(store, clock, state) or name
+        except InvalidInputError as error:
+            _log.warning("%s: the oldest commits have no checkpoint that keeps their statistics: %s", store.url, error)
+            break
     return name
 
 
 def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """The state after the oldest commits, as many as can be read at once. None if all can be, or it is no table."""
+    """The state after the oldest commits, as many as are read with their statistics. None if all are, or if this is no
+    table."""
     log = parse_log(store.list_log())
     if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
         return None
@@ -163,12 +192,16 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
+    if settled.checkpoint.is_root:
+        return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
         files=(),
         partition_columns=(),
         decided=tuple(committed_by(settled.decided, None)),
+        news=tuple(settled.news),
+        first_layout=tuple(settled.descriptor.partition_columns),
         checkpoint=settled.checkpoint,
         log=settled.log,
         origin=settled.origin,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import (
@@ -65,7 +66,9 @@ class DirectoryRoot(Root):
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
         store, directories = self.store, self.directories
         committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
-        markers = read_markers(store, committed, scope=self.scope).only_valid(ignore_corrupt=ignore_corrupt)
+        read = read_markers(store, committed, scope=self.scope)
+        markers = read.only_valid(ignore_corrupt=ignore_corrupt)
+        read.warn_of_unkept(store, self.scope)
         commits = committed_by(_decided(directories, markers), as_of)
         counted = {commit.tid for commit in commits}
         files: list[DataFile] = []
@@ -142,7 +145,7 @@ class DirectoryRoot(Root):
         for directory, (added, gone) in _by_directory(draft.files, removed).items():
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
             marker = draft.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
-            bodies[directory] = encode_commit(marker)
+            bodies[directory] = encode_commit(marker, warn=partial(self.warn_lean, terms))
         self.check_life(terms)
         for directory in bodies:  # before the check for a descriptor, so that an adoption of now sees a pending writer
             self.mark(terms, directory)

@@ -41,7 +41,8 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
-    news = _bring_news(table.decided, read)
+    is_seen = not any(it.tid not in read.tids and not it.marker.is_abort for it in table.transactions)
+    news = set[str]() if is_seen else _bring_news(table.decided, read)
     came = [file for file in table.files if file.tid in news] if news else []
     if matching := read.may_match(replace(table, files=came)) if came else ():
         raise CommitConflictError(

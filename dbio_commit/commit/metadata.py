@@ -173,7 +173,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     snapshot = read_snapshot()
     metadata = snapshot.metadata
     if metadata.turn < last and holder:
-        if holder.tid in snapshot.checkpoint.covered or holder.tid in {commit.tid for commit in snapshot.decided}:
+        if holder.tid in {commit.tid for commit in snapshot.transactions}:
             return seen.as_of(metadata._replace(turn=last), log)  # that turn ended without a change
         if started is not None and marker is None:
             return seen.as_of(metadata._replace(turn=last - 1), log, holder, at)

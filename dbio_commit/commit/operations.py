@@ -8,7 +8,7 @@ from dbio_commit.base.errors import CommitConflictError
 from dbio_commit.commit.draft import Draft
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partitions import partition_types, replaced_files
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, live_among
 
 
 class TableState(Protocol):
@@ -51,8 +51,7 @@ def _what_lies_in_its_partitions(draft: Draft, table: TableState) -> list[str]:
 
 
 def _what_it_rewrites(draft: Draft, table: TableState) -> list[str]:
-    live = {file.path for file in table.files}
-    if gone := set(draft.rewritten) - live:
+    if gone := set(draft.rewritten) - live_among(table.files, set(draft.rewritten)):
         raise CommitConflictError(
             f"{len(gone)} of the {len(draft.rewritten)} files that transaction {draft.terms.tid} rewrites are not "
             f"live any more in {table.url}, first {min(gone)}; read the table again and begin again"

@@ -1,38 +1,62 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+import pyarrow as pa
 from msgspec import structs
 
-from dbio_commit.log.parts import merging, news, parquet
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.log.parts import merging, news, parquet, rows
+from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.merging import Piece
 from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers.bodies import MAX_BYTES
-from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, plan_merges
+from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
+from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_merges
+from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 from dbio_commit.store import Store
 
 
-def write_parts(store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint) -> Checkpoint:
-    """Writes the parts of a new root. `checkpoint` has its transactions, `before` is the one that it follows.
+def only_adds(snapshot: Snapshot) -> bool:
+    """Whether the news of the snapshot change nothing of what its checkpoint's parts hold, so that these need not be
+    read for the next one."""
+    state = snapshot.checkpoint.state
+    return state is not None and not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
 
-    Returns the root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
-    `log` was listed before.
+
+def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_first: bool = False) -> Checkpoint:
+    """Writes the parts of a new root, which follows the checkpoint of the snapshot. `checkpoint` has its transactions.
+    With `is_first` it follows none: it is the first one of a table that is made from the snapshot.
+
+    Those that are the very objects of `snapshot.transactions`, or of its checkpoint, have not changed. Returns the
+    root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
     """
-    number = checkpoint.number
+    number, before = checkpoint.number, NO_CHECKPOINT if is_first else snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
-    new = news.find_news(old.all if old else (), checkpoint.commits, old.keys if old else {}, number=number)
+    if before.is_root and old is None:
+        raise InvalidInputError("no checkpoint was made of this snapshot, which was pickled: take a new one")
+    adds = old is not None and checkpoint.commits is snapshot.transactions
+    known: Sequence[Decided] = old.all if old and not adds else ()
+    if old and adds:
+        known = [commit for commit in snapshot.transactions if commit.tid in old.tids]
+    new = news.find_news(known, checkpoint.commits, old.keys if old else {}, number=number)
+    commits = new.commits
+    if old and new.moved:
+        commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
     parts = [
         *before.parts,
         *_write(store, number, "files", [merging.piece_of_news(new.files, new.statistics)], since=number, until=number),
-        *_write(store, number, "commits", [Piece(new.commits)], since=number, until=number),
+        *_write(store, number, "commits", [Piece(commits)], since=number, until=number),
     ]
     cuts = [*before.cuts]
-    dropped = [*_still_there(before, log)]
+    dropped = [*_still_there(before, snapshot.log)]
     reader = PartReader(store, number)
     for merge in plan_merges(parts, cuts, LIMITS):
         kind = merge.parts[0].kind
@@ -49,6 +73,34 @@ def write_parts(store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoi
         parts=tuple(parts),
         dropped=tuple(dropped),
         cuts=tuple(cuts),
+        state=_state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts),
+    )
+
+
+def _state_of(snapshot: Snapshot) -> State:
+    """What the files of the snapshot add up to."""
+    files = snapshot.files
+    assert isinstance(files, PartFiles)
+    return State(
+        files=len(files),
+        bytes=min(files.size, MOST),
+        unknown=files.unknown,
+        layouts=sorted(map(list, snapshot.layouts)),
+        hides=files.hides,
+    )
+
+
+def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
+    """What the files of these transactions add up to."""
+    live = live_files(commits)
+    added = {path for commit in commits for path in commit.marker.added}
+    return State(
+        files=len(live),
+        bytes=min(sum(max(file.size, 0) for file in live), MOST),
+        unknown=sum(file.size == UNKNOWN_SIZE for file in live),
+        layouts=sorted(map(list, layouts)),
+        absent=sorted({tid for commit in commits for tid in commit.marker.removed_tids}),
+        hides=any(path not in added for commit in commits for path in commit.marker.removed),
     )
 
 

@@ -150,6 +150,10 @@ class Root(ABC):
             "that they share"
         )
 
+    def warn_lean(self, terms: Terms, why: str) -> None:
+        """Logs that a commit marker has no statistics."""
+        _log.warning("%s: transaction %s: %s", self.store.url, terms.tid, why)
+
     def check_life(self, terms: Terms) -> None:
         if (age_s := self.age_s(terms)) > MAX_LIFE_S:
             raise TransactionAbortedError(

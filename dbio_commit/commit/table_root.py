@@ -291,7 +291,9 @@ class TableRoot(Root):
         if origin is None or origin.dated is None:
             origin = self._look_at_descriptor(terms)
         marker = self._marker(draft, removed, turn, metadata, origin)
-        body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
+        body = encode_commit(
+            marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
+        )
         self.check_life(terms)
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
@@ -353,7 +355,9 @@ class TableRoot(Root):
             raise self.table_exists()
         if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
-            refuse_changed(table.decided, terms.if_match, moment_s=settle_s, known_since=since, where=self.store.url)
+            refuse_changed(
+                table.transactions, terms.if_match, moment_s=settle_s, known_since=since, where=self.store.url
+            )
         return False
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
@@ -416,7 +420,7 @@ class TableRoot(Root):
                         f"the table at {self.store.url} was removed since transaction {terms.tid} began, and another "
                         "one is there now; nothing was committed: begin again"
                     )
-                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
+                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.transactions):
                     if table.log.last_turn <= turn:
                         return turn, table
                     continue  # vacuum overtook the listing, which showed too few turns: ours is long past

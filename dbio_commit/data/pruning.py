@@ -16,7 +16,7 @@ from dbio_commit.protocol.markers.commit import CommitMarker, bounds_in
 from dbio_commit.protocol.markers.files import Bounds, ColumnBounds, FileInfo, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read
-from dbio_commit.protocol.state import Added, DataFile, LiveFiles
+from dbio_commit.protocol.state import Added, DataFile, FilesInParts, Holds, LiveFiles
 from dbio_commit.protocol.types import is_integer, type_of
 
 # --- conditions ---------------------------------------------------------------------------------------------------
@@ -263,11 +263,28 @@ def prune(
 ) -> LiveFiles:
     """The files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
-    kept = LiveFiles.of(files).in_partitions(
-        lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types)))
-    )
+
+    def may(partition: Partition) -> bool:
+        return condition.may_hold(_getter(_partition_facts(partition, columns, types)))
+
+    if isinstance(files, FilesInParts):
+        return files.choose(may, {column.lower() for column in columns}, _holds(condition, columns, types))
+    kept = LiveFiles.of(files).in_partitions(may)
     told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
+
+
+def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> Holds | None:
+    """Whether a file may hold such a row, by its partition and its bounds. None if there is nothing to ask."""
+    if not columns:
+        return None
+
+    def holds(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
+        told = {name.lower(): it for name, it in bounds.items()}
+        own = {it: _facts(told[it.lower()], rows, types[it]) for it in columns if it.lower() in told}
+        return condition.may_hold(_getter(own | _partition_facts(partition, columns, types)))
+
+    return holds
 
 
 def facts_of_file(file: FileInfo, columns: Iterable[str], types: Mapping[str, str]) -> FactsOf:

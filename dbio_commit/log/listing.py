@@ -1,9 +1,9 @@
 """Lists the log and reads its objects: descriptor, markers, checkpoints, turns. Finds missing ones. Writes nothing."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
@@ -15,6 +15,8 @@ from dbio_commit.base.errors import (
     StoreError,
     TableNotFoundError,
 )
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
 from dbio_commit.log.recall import is_recalled, recall
 from dbio_commit.protocol import names
@@ -23,7 +25,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
-from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
@@ -34,6 +36,8 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
 from dbio_commit.store import Store
 
+_log = get_logger(__name__)
+
 _T = TypeVar("_T")
 
 _ATTEMPTS = 100
@@ -43,13 +47,15 @@ _MOST_STRANGE = 20
 """The most checkpoints, and purge records, of other tables. Each comes from a process that slept while the table was
 created again."""
 
-MAX_TOTAL_BYTES = 1024**3
-"""The most bytes of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far
-below."""
+STATISTICS_BYTES = 256 * 1024**2
+"""If the uncovered commit markers of a state are larger than this together, their statistics are not kept in memory.
+Checkpoints of vacuum and of writers keep the markers below it."""
 
-_PARTS = 4
-"""The bytes of markers that are read together if all would be too many. If there are more, a writer writes a checkpoint
-at once."""
+_SOON = 4
+"""A writer writes a checkpoint at once if the uncovered markers are larger than this part of STATISTICS_BYTES."""
+
+_AT_ONCE_BYTES = 128 * 1024**2
+"""The most bytes of markers whose bodies are in memory at the same time."""
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -165,13 +171,16 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
             raise CheckpointLostError(str(error)) from None
 
     found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
-    return _with_parts(store, found) if found.parts else found
+    return _with_parts(store, found, entry, table_id) if found.is_root else found
 
 
-def _with_parts(store: Store, root: Checkpoint) -> Checkpoint:
+def _with_parts(store: Store, root: Checkpoint, entry: Entry, table_id: str | None) -> Checkpoint:
     from dbio_commit.log.parts.reader import PartReader, StoredCommits  # imports pyarrow, which small tables do without
 
-    return replace(root, commits=StoredCommits(PartReader(store, root.number), root.parts))
+    def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
+        return recall(store, table_id, entry._replace(path=f"{entry.path} {what}"), read, bytes=bytes)
+
+    return replace(root, commits=StoredCommits(PartReader(store, root.number), root.parts, remember))
 
 
 def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:
@@ -226,6 +235,26 @@ def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
     return {entry for entry in found if table_id is None or not is_recalled(store, table_id, entry)}
 
 
+class Unkept(NamedTuple):
+    """The reason why the statistics of commit markers were not kept in memory."""
+
+    markers: int
+    bytes: int
+    """The size of the markers on the store."""
+
+    def say(self, url: str, scope: Scope) -> str:
+        """One sentence with the reason, and one with the next step. `url` is the table's."""
+        step = {
+            Scope.TABLE: f"`{command('dbio', 'checkpoint', url)}` writes checkpoints that cover them",
+            Scope.DIRECTORY: f"`{command('dbio', 'vacuum', url)}` deletes those that no reader needs",
+        }
+        return (
+            f"the statistics in {self.markers} commit markers were not kept in memory, because these markers have "
+            f"{self.bytes} bytes together, and statistics are kept of at most {STATISTICS_BYTES}: no file is skipped "
+            f"by its values. All files and rows are read. {step[scope]}"
+        )
+
+
 class Markers(NamedTuple):
     """Commit markers by path, sorted by what reading them gave."""
 
@@ -235,6 +264,8 @@ class Markers(NamedTuple):
     """Markers that do not exist any more."""
     strange: dict[str, CommitMarker]
     """Markers of a table that was here before: they decide nothing of this one."""
+    unkept: Unkept | None = None
+    """If the valid markers lack their statistics: why."""
 
     def refuse_gone(self) -> Self:
         """Raises ObjectNotFoundError if a marker does not exist any more: others have changed the log since the
@@ -250,15 +281,21 @@ class Markers(NamedTuple):
                 raise error
         return self.valid
 
+    def warn_of_unkept(self, store: Store, scope: Scope) -> Self:
+        """Logs a WARNING if the statistics were not kept."""
+        if self.unkept:
+            _log.warning("%s: %s", store.url, self.unkept.say(store.url, scope))
+        return self
+
 
 def are_too_many(markers: Iterable[Entry]) -> bool:
-    """Whether readers refuse to read these markers at once."""
-    return _total_bytes(markers) > MAX_TOTAL_BYTES
+    """Whether these markers are so large together that readers do not keep their statistics."""
+    return _total_bytes(markers) > STATISTICS_BYTES
 
 
 def are_many(markers: Iterable[Entry]) -> bool:
     """Whether there will soon be too many markers."""
-    return _total_bytes(markers) > MAX_TOTAL_BYTES // _PARTS
+    return _total_bytes(markers) > STATISTICS_BYTES // _SOON
 
 
 def _total_bytes(markers: Iterable[Entry]) -> int:
@@ -266,45 +303,44 @@ def _total_bytes(markers: Iterable[Entry]) -> int:
 
 
 def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
-    """Commit markers by tid, oldest first, in parts that may be read at once.
+    """Commit markers by tid, oldest first, in parts that are not `are_too_many`.
 
     Markers of the same time are in one part if they fit, since the markers among them define their order.
     """
-    most = MAX_TOTAL_BYTES // _PARTS
     listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
     together = [list(same) for _, same in groupby(listed, key=lambda it: it[1].modified)]
-    units = [
-        unit
-        for same in together
-        for unit in ([same] if _total_bytes(entry for _, entry in same) <= most else [[it] for it in same])
-    ]
-    parts: list[dict[str, Entry]] = []
-    left = 0
-    for unit in units:
-        size = _total_bytes(entry for _, entry in unit)
-        if not parts or size > left:
-            parts.append({})
-            left = most
-        parts[-1].update(unit)
-        left -= size
-    return parts
+    units = [unit for same in together for unit in ([[it] for it in same] if are_too_many(_entries(same)) else [same])]
+    parts = _pack(units, lambda unit: _total_bytes(_entries(unit)), STATISTICS_BYTES)
+    return [dict(chain.from_iterable(part)) for part in parts]
+
+
+def _entries(markers: Iterable[tuple[str, Entry]]) -> Iterator[Entry]:
+    return (entry for _, entry in markers)
+
+
+def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """The items in order, in lists of this size together. An item that is larger has a list of its own."""
+    some: list[_T] = []
+    left = most
+    for item in items:
+        taken = size(item)
+        if some and taken > left:
+            yield some
+            some, left = [], most
+        some.append(item)
+        left -= taken
+    if some:
+        yield some
 
 
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
-    """Reads commit markers in parallel. With a `table_id` they are remembered, and another table's are `strange`."""
-    entries = list(entries)
-    if are_too_many(entries):
-        mend = {
-            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and write a checkpoint that "
-            "covers them: run one of them, then try again",
-            Scope.DIRECTORY: "only in a table can a checkpoint cover them; read its directories one by one, or "
-            "inspect the largest",
-        }
-        raise CorruptMarkerError(
-            f"the {len(entries)} commit markers of {store.url} that are to be read have {_total_bytes(entries)} bytes "
-            f"together, and {MAX_TOTAL_BYTES} are read at most; {mend[scope]}"
-        )
+    """Reads commit markers in parallel, of any number and size: the bodies of a few are in memory at a time.
 
+    If the markers are very large together, their statistics are not kept. With a `table_id` the markers are remembered,
+    and another table's are `strange`.
+    """
+    entries = list(entries)
+    leaves_out = are_too_many(entries)
     schemas: Schemas = {}
 
     def read(entry: Entry) -> CommitMarker:
@@ -313,23 +349,26 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
 
     def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
         try:
-            return recall(store, table_id, entry, lambda: read(entry), bytes=marker_bytes)
+            shorten = lean if leaves_out else None
+            return recall(store, table_id, entry, lambda: read(entry), bytes=marker_bytes, lean=shorten)
         except (CorruptMarkerError, ObjectNotFoundError) as error:
             return error
 
     markers = Markers({}, {}, {}, {})
     with collector_paused():
-        each = store.ask_each(find, entries)
-    for entry, found in zip(entries, each, strict=True):
-        match found:
-            case CommitMarker(dbio_commit=CommitInfo(table_id=told)) if not is_of_table(told, table_id):
-                markers.strange[entry.path] = found
-            case CommitMarker():
-                markers.valid[entry.path] = found
-            case CorruptMarkerError():
-                markers.corrupt[entry.path] = found
-            case ObjectNotFoundError():
-                markers.gone[entry.path] = found
+        for some in _pack(entries, lambda entry: _total_bytes([entry]), _AT_ONCE_BYTES):
+            for entry, found in zip(some, store.ask_each(find, some), strict=True):
+                match found:
+                    case CommitMarker(dbio_commit=CommitInfo(table_id=told)) if not is_of_table(told, table_id):
+                        markers.strange[entry.path] = found
+                    case CommitMarker():
+                        markers.valid[entry.path] = found
+                    case CorruptMarkerError():
+                        markers.corrupt[entry.path] = found
+                    case ObjectNotFoundError():
+                        markers.gone[entry.path] = found
+    if leaves_out and any(map(is_lean, markers.valid.values())):
+        return markers._replace(unkept=Unkept(len(entries), _total_bytes(entries)))
     return markers
 
 
@@ -337,7 +376,7 @@ def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(
-            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; inspect it"
+            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; {INSPECT}"
         )
     return log.last_turn
 

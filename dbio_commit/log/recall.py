@@ -32,6 +32,8 @@ class Key(NamedTuple):
     table_id: str
     """The id in the descriptor; a table that is created again has another."""
     entry: Entry
+    is_lean: bool = False
+    """Whether a part was left out that most readers do not need: the statistics of a commit marker."""
 
 
 class _Recalled(NamedTuple):
@@ -97,18 +99,50 @@ MEMORY = Memory()
 
 
 def recall(
-    store: Store, table_id: str | None, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
+    store: Store,
+    table_id: str | None,
+    entry: Entry,
+    read: Callable[[], _T],
+    *,
+    bytes: Callable[[_T], int],
+    lean: Callable[[_T], _T] | None = None,
 ) -> _T:
-    """The contents of the object, remembered or by `read`. Without a `table_id`, nothing is remembered."""
+    """The contents of the object, remembered or by `read`. Without a `table_id`, nothing is remembered.
+
+    With `lean`, the result is what `lean` leaves of the contents, and only that is remembered. A caller without `lean`
+    never gets it.
+    """
+    if lean is None:
+        return _recall(store, table_id, entry, read, bytes=bytes)
+    whole = MEMORY.find(_key(store, table_id, entry)) if table_id is not None else None
+    if whole is not None:
+        return lean(cast(_T, whole))
+    return _recall(store, table_id, entry, lambda: lean(read()), bytes=bytes, is_lean=True)
+
+
+def _recall(
+    store: Store,
+    table_id: str | None,
+    entry: Entry,
+    read: Callable[[], _T],
+    *,
+    bytes: Callable[[_T], int],
+    is_lean: bool = False,
+) -> _T:
     if table_id is None:
         return read()
-    key = Key(store.identity, store.principal, store.url, table_id, entry)
+    key = _key(store, table_id, entry)._replace(is_lean=is_lean)
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
 
 
+def _key(store: Store, table_id: str, entry: Entry) -> Key:
+    return Key(store.identity, store.principal, store.url, table_id, entry)
+
+
 def is_recalled(store: Store, table_id: str, entry: Entry) -> bool:
-    """Whether `recall` would return the contents of the object without reading it."""
-    return MEMORY.find(Key(store.identity, store.principal, store.url, table_id, entry)) is not None
+    """Whether this process remembers the contents of the object, or what was left of them when it was read."""
+    key = _key(store, table_id, entry)
+    return any(MEMORY.find(it) is not None for it in (key, key._replace(is_lean=True)))
 
 
 def holding(store: Store) -> AbstractContextManager[None]:

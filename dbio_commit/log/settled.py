@@ -73,12 +73,17 @@ class Settled:
 
     @property
     def decided(self) -> list[Decided]:
-        """All decided transactions, as far as they can be read. Those that a copy has redated get the same time."""
+        """All decided transactions, as far as they can be read."""
+        return resolve([*self.checkpoint.commits, *self.news])
+
+    @property
+    def news(self) -> list[Decided]:
+        """The transactions that the checkpoint does not cover. Those that a copy has redated get the same time."""
         found = self._of_markers
         until = redated_until(found, self.origin.dated)
-        if until is not None:
-            found = [it._replace(modified=until) if it.modified < until else it for it in found]
-        return resolve([*self.checkpoint.commits, *found])
+        if until is None:
+            return found
+        return [it._replace(modified=until) if it.modified < until else it for it in found]
 
     @property
     def _of_markers(self) -> list[Decided]:
@@ -92,9 +97,9 @@ def read_settled(
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
 
-    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has the oldest
-    that may be read at once. `passing_over` has the numbers of checkpoints that do not count, since they cannot be
-    read.
+    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has as many of
+    the oldest as are read with their statistics. `passing_over` has the numbers of checkpoints that do not count, since
+    they cannot be read.
 
     The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
     the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
@@ -115,6 +120,7 @@ def read_settled(
         new = log.uncovered(checkpoint.covered)
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id)
         if not markers.gone:
+            markers.warn_of_unkept(store, Scope.TABLE)
             return Settled(log, descriptor, checkpoint, markers)
         gone |= markers.gone.keys()
     raise StoreError(

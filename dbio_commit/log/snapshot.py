@@ -22,6 +22,7 @@ from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, Settings
 from dbio_commit.protocol.state import (
     DataFile,
+    FilesInParts,
     Metadata,
     current_metadata,
     known_layouts,
@@ -79,8 +80,19 @@ def _source(name: str) -> Source:
 
 
 @internal(
-    *("app_versions", "checkpoint", "decided", "first_layout", "foreign", "layouts", "log", "metadata", "origin"),
-    *("redated_until", "refuse_patterns", "source", "strange"),
+    *(
+        "app_versions",
+        "checkpoint",
+        "decided",
+        "first_layout",
+        "foreign",
+        "layouts",
+        "log",
+        "metadata",
+        "news",
+        "outlines",
+    ),
+    *("origin", "redated_until", "refuse_patterns", "source", "strange", "transactions"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -97,14 +109,20 @@ class Snapshot:
     scope: Scope
     """`table` for a dbio table; `directory` for a directory without a descriptor."""
     files: Sequence[DataFile]
-    """The live files, oldest first."""
+    """The live files: oldest first, or by directory if the table is large, so that its checkpoint has parts. Then they
+    are read when they are needed. As long as vacuum's retention, a snapshot can read them."""
     partition_columns: Layout
     """The names of the partition columns, in the order of the directories; () if there are none."""
 
     # Internal, for other modules of dbio. These may change.
 
-    decided: tuple[Decided, ...] = field(repr=False)
-    """Every decided transaction that counted, oldest first, aborted ones included."""
+    decided: Sequence[Decided] = field(repr=False)
+    """Every decided transaction that counted, oldest first, aborted ones included. If the checkpoint has parts, they
+    are read from these when they are first needed."""
+    news: tuple[Decided, ...] = field(default=(), repr=False)
+    """Of these, the transactions that the checkpoint does not cover."""
+    outlines: Sequence[Decided] | None = field(default=None, repr=False)
+    """The same transactions, without the paths of those in parts; None if the checkpoint has no parts."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
@@ -122,7 +140,7 @@ class Snapshot:
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        size = sum(max(file.size, 0) for file in self.files)
+        size = self.files.size if isinstance(self.files, FilesInParts) else sum(max(it.size, 0) for it in self.files)
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
@@ -133,7 +151,7 @@ class Snapshot:
     @property
     def tids(self) -> tuple[str, ...]:
         """The tids of the committed transactions, oldest first."""
-        return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
+        return tuple(commit.tid for commit in self.transactions if not commit.marker.is_abort)
 
     @property
     def tid(self) -> str | None:
@@ -141,7 +159,7 @@ class Snapshot:
 
         For a conditional write, give `etag`: another commit may have come in the same moment as the newest.
         """
-        return next((commit.tid for commit in reversed(self.decided) if not commit.marker.is_abort), None)
+        return next((commit.tid for commit in reversed(self.transactions) if not commit.marker.is_abort), None)
 
     @property
     def etag(self) -> str:
@@ -152,7 +170,7 @@ class Snapshot:
             seen = table.snapshot()
             dbio.write(result, path, mode="overwrite", if_match=seen.etag)
         """
-        return etag_of(self.decided)
+        return etag_of(self.transactions)
 
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
@@ -260,18 +278,30 @@ class Snapshot:
 
     # --- internal, for other modules of dbio --------------------------------------------------------------------------
 
+    @property
+    def transactions(self) -> Sequence[Decided]:
+        """As `decided`, but the paths of those in parts are left out, and are not read."""
+        return self.decided if self.outlines is None else self.outlines
+
     @cached_property
     def metadata(self) -> Metadata:
         """The columns and the settings, with the turn as of which they are known."""
-        return current_metadata((commit.marker for commit in self.decided), before=self.checkpoint.metadata)
+        return current_metadata((commit.marker for commit in self._recorded), before=self.checkpoint.metadata)
 
     @property
     def layouts(self) -> frozenset[Layout]:
         """The partition columns now, and before they changed."""
-        markers = (commit.marker for commit in self.decided)
-        return known_layouts(markers, self.first_layout, before=self.checkpoint.metadata)
+        markers = (commit.marker for commit in self._recorded)
+        found = known_layouts(markers, self.first_layout, before=self.checkpoint.metadata)
+        state = self.checkpoint.state
+        return found | {tuple(layout) for layout in state.layouts} if state else found
 
     @property
     def app_versions(self) -> Mapping[str, Versions]:
         """The versions that each application has committed (I8)."""
-        return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
+        return add_up((commit.marker for commit in self._recorded), before=self.checkpoint.apps)
+
+    @property
+    def _recorded(self) -> Sequence[Decided]:
+        """The transactions that record what the checkpoint does not."""
+        return self.news if self.checkpoint.is_root else self.decided

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.log.late import Late
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
@@ -22,8 +23,10 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
 
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
-    checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
+    if settled.checkpoint.is_root and as_of is None:
+        return snapshot_of_parts(store, settled)
+    checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
     files = live_files(commits)
     before = NO_METADATA if as_of else checkpoint.metadata
@@ -38,10 +41,35 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
         partition_columns=layout,
         first_layout=tuple(settled.descriptor.partition_columns),
         decided=tuple(commits),
+        news=tuple(settled.news) if as_of is None else tuple(commits),
         checkpoint=NO_CHECKPOINT if as_of else checkpoint,
         log=settled.log,
         origin=settled.origin,
         redated_until=redated,
+        strange=tuple(settled.strange),
+        source=Source(store),
+    )
+
+
+def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
+    """The state now. What is in parts of the checkpoint is read when it is needed."""
+    from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
+
+    news = settled.news
+    layout = settled.layout(settled.metadata(news))
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=PartFiles(store, settled.checkpoint, news, layout),
+        partition_columns=layout,
+        first_layout=tuple(settled.descriptor.partition_columns),
+        decided=Late(lambda: in_order(settled.decided)),
+        news=tuple(news),
+        outlines=Late(lambda: in_order([*settled.checkpoint.outlines(news), *news])),
+        checkpoint=settled.checkpoint,
+        log=settled.log,
+        origin=settled.origin,
+        redated_until=settled.redated_until,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -71,8 +99,8 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     if file := files.outside(columns):
         raise CorruptMarkerError(
             f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-            f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
-            "marker if that commit was a mistake"
+            f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
+            "the marker and these files out of the table, keep them, and write their rows again into their partitions"
         )
 
 

@@ -2,12 +2,12 @@
 Pure.
 
 This module encodes and decodes their bodies, and decides what may be left out. `log/snapshot` reads them, and
-`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4 and 9.7.
+`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4, 7.7 and 9.7.
 """
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import (
+    INSPECT,
     MAX_BYTES,
     VERSION,
     Body,
@@ -35,7 +36,7 @@ from dbio_commit.protocol.markers.bodies import (
 from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
 from dbio_commit.protocol.markers.files import without_statistics
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
-from dbio_commit.protocol.parts import Dropped, Key, Part, check_parts
+from dbio_commit.protocol.parts import Dropped, Key, Part, State, check_parts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_recorded
 from dbio_commit.protocol.state import NO_METADATA, Metadata
@@ -65,6 +66,10 @@ def max_unpacked(packed_bytes: int) -> int:
 
 class CommitsInParts(Sequence[Decided]):
     """The transactions in the parts of a root, which are read when they are first needed."""
+
+    @abstractmethod
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        """The transactions without their paths, except those of `removed`, by tid. They count as forgotten."""
 
     @property
     @abstractmethod
@@ -96,11 +101,28 @@ class Checkpoint:
     """Parts of earlier roots, as far as their objects still exist."""
     cuts: tuple[Key, ...] = field(default=(), repr=False)
     """The keys that divide the parts of a large table into ranges."""
+    state: State | None = field(default=None, repr=False)
+    """What the files in the parts add up to."""
 
     @cached_property
     def covered(self) -> Set[str]:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its transactions are in parts."""
+        return self.state is not None
+
+    def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
+        """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
+        if not isinstance(self.commits, CommitsInParts):
+            return self.commits
+        removed: dict[str, set[str]] = {}
+        for path in (path for commit in news for path in commit.marker.removed):
+            if writer := names.parse_data_file(names.split(path)[1]):
+                removed.setdefault(writer, set()).add(path)
+        return self.commits.outlines(removed)
 
 
 ROOT: Final = 2
@@ -183,15 +205,17 @@ class _Header(Body, frozen=True, kw_only=True):
     parts: list[Part] | None = None
     dropped: list[Dropped] | None = None
     cuts: list[Key] | None = None
+    state: State | None = None
 
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_recorded(self.settings)
-        if (self.version == ROOT) != (self.parts is not None) or (self.parts is not None and self.commits):
+        is_root = self.version == ROOT
+        if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
             raise ValueError(
                 f"a checkpoint of version {ROOT} has parts and no lines, and no other checkpoint has parts"
             )
-        check_parts(self.parts or (), self.dropped or (), self.cuts or ())
+        check_parts(self.parts or (), self.dropped or (), self.cuts or (), number=self.number)
         if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
             raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
 
@@ -216,22 +240,32 @@ class _Line(Body, frozen=True, kw_only=True):
         in_utc(self, "modified")
 
 
-def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The body; without statistics if it would not fit with them.
+def encode_checkpoint(
+    checkpoint: Checkpoint,
+    *,
+    created: datetime,
+    limit_bytes: int = MAX_BYTES,
+    warn: Callable[[str], None] | None = None,
+) -> bytes:
+    """The body; without statistics if it would not fit with them. Then `warn` is called with a sentence.
 
     Raises InvalidInputError if it does not fit without them either, or if no reader could read it back.
     """
     try:
-        body, unpacked = _encode(checkpoint, created, statistics=True)
-        if len(body) > limit_bytes or unpacked > max_unpacked(len(body)):
+        whole, unpacked = _encode(checkpoint, created, statistics=True)
+        body = whole
+        if len(whole) > limit_bytes or unpacked > max_unpacked(len(whole)):
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
             _, commits = _decode(body, number=checkpoint.number, where="the checkpoint")
             for _ in commits:
                 pass
+            if warn and body is not whole:
+                warn(_left_out(checkpoint, len(whole), unpacked))
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
-        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
+        why = str(error).removesuffix(f"; {BRING_BACK}").removesuffix(f"; {INSPECT}")
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {why}") from None
     raise InvalidInputError(
         f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
         f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"
@@ -253,6 +287,15 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
     raise InvalidInputError(
         f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
         f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
+    )
+
+
+def _left_out(checkpoint: Checkpoint, size: int, unpacked: int) -> str:
+    files = sum(len(commit.marker.added) for commit in checkpoint.commits)
+    return (
+        f"{names.checkpoint(checkpoint.number)} leaves out the statistics of its {files} files, because it would have "
+        f"{size} bytes with them, and unpack to {unpacked}: that is more than a checkpoint may have. Readers skip none "
+        "of these files by their values: rewrite small files into fewer (`dbio compact`)"
     )
 
 
@@ -281,7 +324,7 @@ def _as_line(body: Body) -> bytes:
 
 def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas: dict[bytes, int]) -> _Header:
     """The header, which adds the table's schema to the `schemas` if they lack it."""
-    current, is_root = pack_schema(checkpoint.metadata.schema), bool(checkpoint.parts)
+    current, is_root = pack_schema(checkpoint.metadata.schema), checkpoint.is_root
     index = schemas.setdefault(bytes(current), len(schemas)) if current else None
     return _Header(
         version=ROOT if is_root else VERSION,
@@ -300,6 +343,7 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         parts=list(checkpoint.parts) if is_root else None,
         dropped=list(checkpoint.dropped) or None,
         cuts=list(checkpoint.cuts) or None,
+        state=checkpoint.state if is_root else None,
     )
 
 
@@ -346,6 +390,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         parts=tuple(header.parts or ()),
         dropped=tuple(header.dropped or ()),
         cuts=tuple(header.cuts or ()),
+        state=header.state,
     )
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.protocol.markers.bodies import INSPECT
 
 DESCRIPTOR = "_dbio_table"
 DROPPED = "_dropped"
@@ -283,10 +284,10 @@ def check_visible(paths: Sequence[str], *, where: str) -> None:
             check_path(path, where=where)
             if is_pattern(path):
                 raise CorruptMarkerError(
-                    f"{where} adds {path[:200]!r}, which other tools take for a pattern. Inspect it"
+                    f"{where} adds {path[:200]!r}, which other tools take for a pattern; {INSPECT}"
                 )
             if not is_data_file(path):
-                raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
+                raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name; {INSPECT}")
 
 
 def _as_one(paths: Sequence[str]) -> bytes:
@@ -307,7 +308,7 @@ def check_path(path: str, *, where: str) -> str:
         return path
     raise CorruptMarkerError(
         f"{where} names the path {path[:200]!r}, which is not inside the table; nothing was read or deleted "
-        "because of it. Inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
+        f"because of it; {INSPECT}"
     )
 
 

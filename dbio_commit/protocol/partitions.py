@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import canonical, meant, problem, read, unread, write
-from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 from dbio_commit.protocol.types import widest
 
 Types = Mapping[str, str | None]
@@ -26,7 +26,7 @@ def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) ->
     return {column: kind if isinstance(kind, str) else None for column, kind in types.items()}
 
 
-def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
+def replaced_files(live: Sequence[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
     """The live files in one of the partitions. A partition is given by some or all partition columns.
 
     Raises InvalidInputError if it is not certain whether a file is in one: m=01 and m=1 are the same number, but
@@ -60,6 +60,17 @@ def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], type
             raise InvalidInputError(f"{file.path!r} may or may not lie in a partition that is replaced: {why}")
         return False
 
+    def may_be_in(partition: Partition) -> bool:
+        """As `is_in`, without an error for what is not certain."""
+        for columns in wanted:
+            if all(column in partition for column in columns):
+                key = _key(partition, columns, types)
+                if key in wanted[columns] or _key_alike(key, columns, types) in alike[columns]:
+                    return True
+        return False
+
+    if isinstance(live, FilesInParts):
+        live = live.choose(may_be_in, (), None)
     return [file for file in live if any(is_in(file, columns) for columns in wanted)]
 
 
@@ -122,6 +133,8 @@ def find_unread(files: Sequence[DataFile], types: Types) -> Iterator[Unread]:
     """The files on whose partitions readers do not agree, each with the first such column."""
     if not any(types.values()):
         return
+    if isinstance(files, FilesInParts):
+        files = files.choose(lambda it: next(_unread_values(it, types), None) is not None, (), None)
     live, wrong = LiveFiles.of(files), dict[str, tuple[str, str]]()
     for directory, partition in live.partitions.items():
         found = next(_unread_values(partition, types), None)

@@ -1,7 +1,7 @@
 """Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
-encodes and reads. Format and rules: PROTOCOL.md 7.4 and 9.7.
+encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers.bodies import Body, Count, in_utc
+from dbio_commit.protocol.markers.bodies import Body, Count, in_utc, written
 
 PartKind = Literal["files", "commits"]
 """`files` has a row for each path that a transaction added or removed, `commits` a row for each transaction."""
@@ -34,10 +34,12 @@ class Group(Body, frozen=True, kw_only=True):
     bytes: Count
     crc: Crc
     """The CRC-32 of these bytes."""
+    directories: list[str] | None = None
+    """The directories of its files, sorted; None if they are many."""
 
 
 class Statistics(Body, frozen=True, kw_only=True):
-    """The object with the statistics of a part's files, row by row in the same order and row groups."""
+    """The object with the statistics of a part's files, row by row in the same order, in row groups of its own."""
 
     name: str
     bytes: Count
@@ -102,6 +104,23 @@ class Part(Body, frozen=True, kw_only=True):
         return [self.name, *([self.statistics.name] if self.statistics else [])]
 
 
+class State(Body, frozen=True, kw_only=True):
+    """What the files in all parts of a root add up to."""
+
+    files: Count
+    """How many are live."""
+    bytes: Count
+    """The size of the live ones together, as far as it is known."""
+    unknown: Count = written(0)
+    """How many live files have no known size."""
+    layouts: list[list[str]]
+    """The partition columns that the table has, and had before they changed."""
+    absent: list[str] = written([])
+    """Transactions that no part has, and all of whose files the transactions in the parts remove."""
+    hides: bool = written(False)
+    """Whether a path is removed that no transaction in the parts adds."""
+
+
 class Dropped(Body, frozen=True, kw_only=True):
     """A part that the root does not name any more. Readers of earlier roots may still read it, and so may a rebuild."""
 
@@ -124,11 +143,14 @@ def _check_object(name: str, size: int, footer: int) -> None:
         raise ValueError(f"part {name} has a footer of {footer} bytes in {size}")
 
 
-def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key]) -> None:
-    """Raises ValueError if an object is named twice, or if the cuts are in disorder."""
+def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key], *, number: int) -> None:
+    """Raises ValueError if an object is named twice, if a part is newer than the root with this number, or if the cuts
+    are in disorder."""
     objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
     if len({*objects}) != len(objects):
         raise ValueError("a part is named twice")
+    if any((names.part_number(name) or 0) > number for name in objects) or any(it.until > number for it in parts):
+        raise ValueError("a part is newer than the root that names it")
     if any(len(cut) != 2 for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
         raise ValueError("the cuts are in disorder")
 

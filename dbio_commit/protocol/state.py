@@ -1,5 +1,6 @@
 """What the commits of a table add up to: live files, columns, settings, versions of applications (PROTOCOL.md 8)."""
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, Self, overload
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
@@ -35,6 +37,46 @@ class Added(NamedTuple):
     tid: str | None
     paths: Sequence[str]
     sizes: Sequence[int]
+
+
+def live_among(files: Sequence[DataFile], paths: Collection[str]) -> set[str]:
+    """Those of these paths that are live."""
+    if isinstance(files, FilesInParts):
+        return {*files.find(paths)}
+    return {file.path for file in files if file.path in paths}
+
+
+Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
+"""Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
+
+
+class FilesInParts(Sequence[DataFile]):
+    """The live files of a table whose checkpoint has parts, which are read when they are needed."""
+
+    @abstractmethod
+    def choose(self, may: Callable[[Partition], bool], columns: Collection[str], holds: Holds | None) -> "LiveFiles":
+        """The files in partitions for which `may` is true, and for which `holds` is true, if it is given.
+
+        `columns` are those whose bounds `holds` gets, in lower case. Reads only what may have such files.
+        """
+
+    @abstractmethod
+    def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
+        """Those of these paths that are live, each with its number of rows, or None if that is not known."""
+
+    @abstractmethod
+    def whole(self) -> "LiveFiles":
+        """All of them, in memory."""
+
+    @property
+    @abstractmethod
+    def unknown(self) -> int:
+        """How many have no known size."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """In bytes, of all files whose size is known."""
 
 
 class LiveFiles(Sequence[DataFile]):
@@ -88,6 +130,8 @@ class LiveFiles(Sequence[DataFile]):
         """These files, which may be a plain sequence."""
         if isinstance(files, cls):
             return files
+        if isinstance(files, FilesInParts):
+            return cls(files.whole()._added)
         each = ((tid, [*some]) for tid, some in groupby(files, key=attrgetter("tid")))
         return cls([Added(tid, [it.path for it in some], [it.size for it in some]) for tid, some in each])
 

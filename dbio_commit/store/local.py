@@ -183,7 +183,7 @@ class LocalStore(Store):
         message = f"{self._tree.path_of(path)} is not a regular file, but a directory, a link, a pipe or a device"
         if is_hidden_path(path):
             return CorruptMarkerError(f"{message}; no writer makes such a marker: put the file itself in its place")
-        return StoreError(f"{message}; remove it, or put the file in its place")
+        return StoreError(f"{message}: put the file itself in its place")
 
     # --- writing --------------------------------------------------------------------------------------------------
 

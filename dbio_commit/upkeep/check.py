@@ -10,7 +10,7 @@ from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, Dbi
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.log.listing import read_markers, until_quiet
+from dbio_commit.log.listing import Markers, read_markers, until_quiet
 from dbio_commit.log.table_state import check_partitions
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
@@ -18,9 +18,9 @@ from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign
+from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, useless_parts
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics
+from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
@@ -94,6 +94,17 @@ class CheckReport:
     """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 
     Readers still get all rows. The next checkpoint leaves such statistics out."""
+
+    without_statistics: Mapping[str, int] = field(default_factory=dict)
+    """Commits whose statistics a commit marker or checkpoint left out, because it would have been too large with them:
+    path of the commit marker -> number of files that the commit added.
+
+    Readers get all rows, and skip none of these files by their values. A compaction records statistics of the files
+    that it writes."""
+
+    unkept_statistics: str = ""
+    """If readers do not keep the statistics in commit markers, because these are too large together: why, and what
+    helps."""
 
     misread: Mapping[str, str] = field(default_factory=dict)
     """Live files that some reader cannot read, or reads as something else: path -> what is wrong.
@@ -177,6 +188,8 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
         another_vacuum=found.another_vacuum,
         publications=found.publications,
         useless_statistics=found.useless_statistics,
+        without_statistics=found.without_statistics,
+        unkept_statistics=found.unkept_statistics,
         refused_settings=found.refused_settings,
         strange=found.strange,
         redated_until=found.redated_until,
@@ -202,6 +215,8 @@ class _Found:
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
+    without_statistics: dict[str, int] = field(default_factory=dict)
+    unkept_statistics: str = ""
     refused_settings: Sequence[str] = ()
     strange: Sequence[str] = ()
     redated_until: datetime | None = None
@@ -209,6 +224,17 @@ class _Found:
     schema: Mapping[str, Any] | None = None
     """The table's columns, as Spark's JSON, if a writer recorded them."""
     partition_columns: Sequence[str] = ()
+
+    def look_for_statistics(
+        self, store: Store, scope: Scope, read: Markers, commits: Mapping[str, CommitMarker]
+    ) -> None:
+        """Finds which statistics are missing. `commits` are all of them by the path of the marker, `read` those whose
+        markers were read."""
+        self.useless_statistics = _useless(store, commits)
+        self.unkept_statistics = read.unkept.say(store.url, scope) if read.unkept else ""
+        for path, marker in commits.items():
+            if is_lean(marker) and marker.added and not (read.unkept and path in read.valid):
+                self.without_statistics[path] = len(marker.added)
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -233,10 +259,13 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.unread_values = {it.path: f"{it.column}: {it.why}" for it in find_unread(files_now, types)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
-    found.useless_statistics = _useless(store, {names.committed(tid): marker for tid, marker in own.items()})
+    by_path = {names.committed(tid): marker for tid, marker in own.items()}
+    found.look_for_statistics(store, Scope.TABLE, settled.markers, by_path)
     known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_markers_below(entries))
+    if parts := [it.entry for it in useless_parts(log, checkpoint)]:
+        found.garbage[Reason.PART] = parts
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
@@ -253,8 +282,9 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
     committed = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, *_ = read_markers(root.store, committed, scope=root.scope).refuse_gone()
-    found.useless_statistics = _useless(root.store, markers)
+    read = read_markers(root.store, committed, scope=root.scope).refuse_gone()
+    markers, found.corrupt = read.valid, read.corrupt
+    found.look_for_statistics(root.store, root.scope, read, markers)
     for path, directory in directories.items():
         decided = directory.log.committed
         own = {tid: markers[entry.path] for tid, entry in decided.items() if entry.path in markers}

@@ -19,6 +19,7 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.commit import begin
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.table_root import TableRoot
+from dbio_commit.log import listing
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
@@ -99,8 +100,11 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
         every = chance.choice((0, 0, 2, 5))
         # A DBIO reader, which knows of no partitions, knows of no references either.
         refer_above = random.Random(f"refer {seed}").choice((0, MAX_BYTES)) if partitioned else MAX_BYTES
+        # If it is small, vacuum and writers cover the markers part by part, and readers keep no statistics.
+        statistics_bytes = random.Random(f"statistics {seed}").choice((1500, listing.STATISTICS_BYTES))
         with (
             patch.object(TableRoot, "refer_above", refer_above),
+            patch.object(listing, "STATISTICS_BYTES", statistics_bytes),
             patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
             patch.object(begin, "checkpoint_every", lambda: every),
         ):

@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbio_commit.base.errors import CheckpointLostError
+from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
-from dbio_commit.log.parts.parquet import OpenStatistics
+from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader
-from dbio_commit.protocol.parts import Key, Merge
+from dbio_commit.protocol.parts import Key, Merge, Part
+
+_log = get_logger(__name__)
 
 
 class Piece(NamedTuple):
@@ -45,7 +49,7 @@ def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[K
     table = table.append_column("place", rows.numbers(range(table.num_rows)))
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
-    inputs = _Inputs([reader.statistics(part) for part in wanted.parts], [it.num_rows for it in tables])
+    inputs = _Inputs([_statistics(reader, part) for part in wanted.parts], [it.num_rows for it in tables])
     starts, cuts = _cut(table, wanted)
     pieces: list[Piece] = []
     for start, stop in pairwise([*starts, table.num_rows]):
@@ -67,6 +71,15 @@ def _cut(table: pa.Table, merge: Merge) -> tuple[list[int], list[Key]]:
             cuts.append(key)
             starts.add(place)
     return sorted(starts - {table.num_rows}), cuts
+
+
+def _statistics(reader: PartReader, part: Part) -> OpenStatistics | None:
+    """The statistics of a part; None if they are lost. They are hints, so that the merge goes on without them."""
+    try:
+        return reader.statistics(part)
+    except CheckpointLostError as error:
+        _log.warning("no file of %s is skipped by its values any more: %s", part.name, error)
+        return None
 
 
 class _Inputs:
@@ -100,11 +113,21 @@ class _Inputs:
         table = pa.concat_tables([self.schema.empty_table(), *pieces], promote_options="default")
         return table.take(pc.array_sort_indices(rows.numbers(order)))
 
+    def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:
+        try:
+            return source.read(source.columns, group)
+        except DamagedPart as error:
+            _log.warning("%d files of a damaged row group of statistics are not skipped any more: %s", rows, error)
+            return self._nothing(rows)
+
+    def _nothing(self, rows: int) -> pa.Table:
+        first = self.schema.field(0)
+        return pa.table({first.name: pa.nulls(rows, first.type)})
+
     def _of_input(self, k: int, local: Sequence[int]) -> Iterator[pa.Table]:
         source = self._each[k]
         if source is None:
-            first = self.schema.field(0)
-            yield pa.table({first.name: pa.nulls(len(local), first.type)})
+            yield self._nothing(len(local))
             return
         ends = [*accumulate(source.group_rows)]
         i = 0
@@ -115,6 +138,6 @@ class _Inputs:
                 j += 1
             base = ends[group] - source.group_rows[group]
             if k not in self._groups or self._groups[k][0] != group:
-                self._groups[k] = (group, source.read(source.columns, group))
+                self._groups[k] = (group, self._read(source, group, source.group_rows[group]))
             yield self._groups[k][1].take(rows.numbers(it - base for it in local[i:j]))
             i = j

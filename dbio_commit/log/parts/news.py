@@ -16,18 +16,19 @@ def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping
     """The rows that parts with the transactions `before` need in order to have those `after`.
 
     Both are in the order of the history. `keys` are the places of those before. A transaction that is in both, with
-    the same marker object, has not changed.
+    the same marker object, has not changed, so that its paths need not be there.
     """
     old = {commit.tid: commit for commit in before}
     placed = _places(after, keys)
     files: list[FileRow] = []
     commits: list[tuple[Decided, Key, Mapping[str, FileRow]]] = []
+    moved: dict[str, Key] = {}
     described: list[Decided] = []
     for commit in after:
         known, key = old.get(commit.tid), placed[commit.tid]
         if known is not None and known.marker is commit.marker:
             if key != keys[commit.tid]:
-                commits.append((commit, key, rows.file_rows(commit)))
+                moved[commit.tid] = key
             continue
         now = rows.file_rows(commit)
         had = rows.file_rows(known) if known else {}
@@ -44,6 +45,7 @@ def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping
         files=table,
         statistics=rows.statistics_table(table, described),
         commits=pa.concat_tables([rows.commits_table(commits, number), rows.forgotten_commits(left, number)]),
+        moved=moved,
     )
 
 

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dbio_commit.log.parts.rows import KeysOf
+from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
@@ -50,7 +51,8 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     row = 0
     for i, (at, until_byte) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
         crc, rows = zlib.crc32(memoryview(body)[at:until_byte]), footer.row_group(i).num_rows
-        groups.append(Group(first=keys[row], rows=rows, at=at, bytes=until_byte - at, crc=crc))
+        directories = _directories(table.slice(row, rows)) if kind == "files" else None
+        groups.append(Group(first=keys[row], rows=rows, at=at, bytes=until_byte - at, crc=crc, directories=directories))
         row += rows
     part = Part(
         kind=kind,
@@ -72,6 +74,15 @@ def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
         own = table[name].cast(pa.string()).dictionary_encode()
         table = table.set_column(table.column_names.index(name), table.schema.field(name), own)
     return table
+
+
+MOST_DIRECTORIES = 4096
+"""If a row group has files in more directories, the root does not list them."""
+
+
+def _directories(table: pa.Table) -> list[str] | None:
+    found = sorted(listed(pc.unique(table["directory"].cast(pa.string()))))
+    return found if len(found) <= MOST_DIRECTORIES else None
 
 
 def _start(group: Any) -> int:
@@ -128,7 +139,9 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
 def _damaged() -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except DamagedPart:
+        raise
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
@@ -138,7 +151,9 @@ class OpenStatistics:
     def __init__(self, statistics: Statistics, footer: bytes, source: Any) -> None:
         check(footer, crc=statistics.crc, size=statistics.footer, what="the footer")
         with _damaged():
-            self._parquet = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+            self._parquet = pq.ParquetFile(
+                source, metadata=pq.read_metadata(io.BytesIO(footer)), page_checksum_verification=True, pre_buffer=True
+            )
         self.schema = self._parquet.schema_arrow
         self.columns: Sequence[str] = self.schema.names
 

@@ -1,10 +1,12 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
+from cachetools import LRUCache
+from msgspec.structs import replace
 
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.log.collector import collector_paused
@@ -13,8 +15,9 @@ from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics, decode_gr
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, CommitsInParts
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.footprint import commits_bytes
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers.commit import check_marker
+from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
@@ -112,31 +115,58 @@ def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
+Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
+"""Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
+
+
 class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
-    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
+    def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
+        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
         self._reader, self._parts = reader, parts
+        self._remember = remember or (lambda what, read, bytes: read())
 
     @cached_property
-    def _rows(self) -> pa.Table:
+    def table(self) -> pa.Table:
+        """Their rows, in their order."""
+        found: pa.Table = self._remember("rows", self._read_table, lambda table: table.nbytes)
+        return found
+
+    def _read_table(self) -> pa.Table:
         tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
         return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
 
     @cached_property
     def tids(self) -> Set[str]:
-        return frozenset(rows.listed(self._rows["tid"]))
+        return frozenset(rows.listed(self.table["tid"]))
 
     @cached_property
     def keys(self) -> dict[str, rows.Key]:
         """The place of each transaction."""
-        at = rows.listed(self._rows["at"].cast(pa.int64()))
-        told = zip(rows.listed(self._rows["tid"]), at, rows.listed(self._rows["rank"]), strict=True)
+        at = rows.listed(self.table["at"].cast(pa.int64()))
+        told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
         return {tid: rows.Key(at, rank) for tid, at, rank in told}
+
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        try:
+            found = rows.decode_commits(self.table, rows.slices(rows.empty(rows.FILES)), bounds=_no_bounds)
+        except (ValueError, CorruptMarkerError) as error:
+            raise self._reader.unreadable(error) from None
+        return [
+            it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
+            if it.tid in removed
+            else it
+            for it in found
+        ]
 
     @cached_property
     def all(self) -> tuple[Decided, ...]:
         """The transactions, oldest first."""
+        found: tuple[Decided, ...] = self._remember("commits", self._read_all, commits_bytes)
+        return found
+
+    def _read_all(self) -> tuple[Decided, ...]:
         reader = self._reader
         parts = [part for part in self._parts if part.kind == "files"]
         tables, known = reader.tables(parts), self.tids
@@ -146,7 +176,7 @@ class StoredCommits(CommitsInParts):
                 of = rows.slices(pa.concat_tables([rows.empty(rows.FILES), *tables]))
                 if strange := of.ranges.keys() - known:
                     raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
-                found = rows.decode_commits(self._rows, of, bounds=statistics.of)
+                found = rows.decode_commits(self.table, of, bounds=statistics.of)
                 for commit in found:
                     check_marker(commit.marker, where=f"the part with {commit.tid}", scope=Scope.TABLE)
         except (ValueError, CorruptMarkerError) as error:
@@ -154,7 +184,7 @@ class StoredCommits(CommitsInParts):
         return tuple(found)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.table)
 
     @overload
     def __getitem__(self, index: int) -> Decided: ...
@@ -170,13 +200,26 @@ class StoredCommits(CommitsInParts):
         return tuple, (self.all,)
 
 
+def _without_files(commit: Decided) -> CommitInfo | None:
+    info = commit.marker.dbio_commit
+    return replace(info, files=None) if info else None
+
+
+def _no_bounds(columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
+    raise ValueError("a transaction without files has no statistics")
+
+
+MOST_COLUMNS = 24
+"""How many columns of statistics stay in memory, with one number or text for each file."""
+
+
 class _Statistics:
     """The statistics of all files in some parts, each column read once."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
         self._reader, self._parts = reader, parts
         self._open: list[OpenStatistics | None] | None = None
-        self._columns: dict[str, Any] = {}
+        self._columns: LRUCache[str, Any] = LRUCache(MOST_COLUMNS)
 
     def of(self, columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
         return _Bounds(self, columns, places)

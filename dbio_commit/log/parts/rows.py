@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import decode_as, encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, bounds_in, columns_in
 from dbio_commit.protocol.markers.files import AddedFiles, StoredBounds
-from dbio_commit.protocol.markers.schema import NO_SCHEMA
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
@@ -58,6 +58,7 @@ COMMITS = pa.schema(
         ("schema", _TEXTS),
         ("has_files", pa.bool_()),
         ("has_whole", pa.bool_()),
+        ("statistics_left_out", pa.bool_()),  # as the marker records under `files`
         ("columns", pa.list_(pa.string())),  # the columns with statistics, as the files spell them
         ("added", pa.int64()),  # how many rows of files, without change files, add a path
         ("removed", pa.int64()),  # how many rows of files remove one
@@ -93,6 +94,8 @@ class News(NamedTuple):
     statistics: pa.Table | None
     """With a row for each row of `files`."""
     commits: pa.Table
+    moved: Mapping[str, Key]
+    """Other transactions whose places change."""
 
 
 class FileRow(NamedTuple):
@@ -157,6 +160,15 @@ def commits_table(commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]],
     return pa.Table.from_pylist(rows, COMMITS).sort_by([("at", "ascending"), ("rank", "ascending")])
 
 
+def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> pa.Table:
+    """The rows of transactions with other places."""
+    found = []
+    for row in commits.filter(pc.is_in(commits["tid"], value_set=pa.array([*moved], pa.string()))).to_pylist():
+        key = moved[row["tid"]]
+        found.append({**row, "at": _EPOCH + timedelta(microseconds=key.at), "rank": key.rank, "number": number})
+    return pa.Table.from_pylist(found, COMMITS)
+
+
 def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
     """The rows by which transactions are left out from the checkpoint with this number on."""
     nothing = {"modified": _EPOCH, "at": _EPOCH, "rank": 0, "number": number, "forgotten": True}
@@ -176,6 +188,7 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number:
         "info": encode(plain).decode() if plain else None,
         "schema": bytes(info.schema).decode() if info and info.schema else None,
         "has_files": bool(info and info.files),
+        "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
         "added": sum(row.added is not None and row.removed is None for row in files.values()),
@@ -287,7 +300,7 @@ def _writers(files: pa.Table) -> Any:
 
 def _ranks(column: Any) -> Any:
     """For each text its place among all texts of the column."""
-    whole = _dictionary(column.unify_dictionaries())
+    whole = dictionary(column.unify_dictionaries())
     texts = listed(whole.dictionary)
     rank = {text: i for i, text in enumerate(sorted(texts))}
     return pa.array([rank[text] for text in texts], pa.int32()).take(whole.indices)
@@ -358,7 +371,9 @@ def slices(files: pa.Table) -> Slices:
         return found
     directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
-    paths = _paths(files, _texts([f"{directory}/" if directory else "" for directory in directories]))
+    paths: list[str] = []
+    for start in range(0, files.num_rows, _AT_ONCE):  # since Arrow and Python hold each text of their own
+        paths += listed(paths_of(files.slice(start, _AT_ONCE)))
     files = files.drop_columns(["name"])
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -375,16 +390,6 @@ def slices(files: pa.Table) -> Slices:
         stop = bisect_right(codes, codes[start], lo=start)
         found.ranges[tids[codes[start]]] = range(start, stop)
         start = stop
-    return found
-
-
-def _paths(files: pa.Table, prefixes: Any) -> list[str]:
-    """The paths of the rows, some at a time, since Arrow and Python hold each text of their own."""
-    nothing, join = _texts([""])[0], cast(Any, pc.binary_join_element_wise)
-    found: list[str] = []
-    batch: Any
-    for batch in files.select(["directory", "name"]).to_batches(max_chunksize=_AT_ONCE):
-        found += listed(join(prefixes.take(batch["directory"].indices), batch["name"], nothing))
     return found
 
 
@@ -411,9 +416,9 @@ def numbers(values: Iterable[int]) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
 
 
-def _texts(texts: Sequence[str]) -> Any:
+def texts(values: Iterable[str]) -> Any:
     """The same for texts."""
-    each = [text.encode() for text in texts]
+    each = [text.encode() for text in values]
     ends = array("i", accumulate(map(len, each), initial=0))
     return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
 
@@ -429,10 +434,18 @@ def integers(values: Any) -> "array[int]":
     return found
 
 
-def _dictionary(column: Any) -> Any:
+def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def paths_of(files: pa.Table) -> Any:
+    """The path of each row."""
+    directory = dictionary(files["directory"])
+    prefixes = texts([f"{text}/" if text else "" for text in listed(directory.dictionary)])
+    join: Any = pc.binary_join_element_wise
+    return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
 
 
 BoundsOf = Callable[[Sequence[str], Sequence[int]], StoredBounds]
@@ -443,9 +456,14 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
     found: list[Decided] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
+    for text in pc.unique(commits["schema"].cast(pa.string())).to_pylist():
+        if text is not None:
+            check_schema(text.encode(), where="a part")
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
     for row in commits.drop_columns(["at", "rank", "number", "forgotten"]).to_pylist():
+        if not names.is_tid(row["tid"]):
+            raise ValueError(f"{row['tid'][:100]!r} is not a tid")
         rows = of.ranges.get(row["tid"], range(0))
         schema = schemas.get(row["schema"])
         if schema is None:
@@ -477,7 +495,8 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 size=of.sizes[adds],
                 rows=_known(of.rows[adds]),
                 partition=of.partitions.values(of.directories[adds]),
-                statistics=_statistics(row["columns"], of.places[adds], bounds),
+                statistics_left_out=row["statistics_left_out"],
+                statistics=_statistics(row["columns"] if added else (), of.places[adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]

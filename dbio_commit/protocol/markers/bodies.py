@@ -34,7 +34,10 @@ _T = TypeVar("_T")
 TableId = Annotated[str, Meta(max_length=100)]
 """The `id` of a descriptor, a UUID, as other objects repeat it."""
 
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+MOST: Final = (1 << 63) - 1
+"""The highest number that a body may have."""
+
+Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 def written(value: _T) -> _T:
@@ -107,7 +110,11 @@ def pack_json(value: Any, *, what: str) -> Raw:
         raise InvalidInputError(f"these {what} cannot be committed: {error!s:.200}") from None
 
 
-INSPECT = "inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
+INSPECT = (
+    "do not delete it, since it may be all that records a commit: bring back what its writer wrote, from a version of "
+    "the bucket or from a backup. If no writer can have made it, move it out of the table, and keep it"
+)
+"""What to do about an object of the log that cannot be read. It may have been valid."""
 
 _B = TypeVar("_B", bound=Body)
 

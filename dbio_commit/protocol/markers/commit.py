@@ -212,6 +212,20 @@ def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> 
     return {}
 
 
+def lean(marker: CommitMarker) -> CommitMarker:
+    """The marker without statistics."""
+    info = marker.dbio_commit
+    if info is None or info.files is None:
+        return marker
+    return replace(marker, dbio_commit=replace(info, files=without_statistics(info.files)))
+
+
+def is_lean(marker: CommitMarker) -> bool:
+    """Whether the marker had statistics that were left out."""
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    return files is not None and files.statistics_left_out
+
+
 def columns_in(marker: CommitMarker) -> Collection[str]:
     """The columns that have statistics in the marker, as its files spell them; none if these cannot be read."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
@@ -248,27 +262,42 @@ def encode_commit(
     shorten: Callable[[CommitMarker], CommitMarker] | None = None,
     shorten_above: int = MAX_BYTES,
     limit_bytes: int = MAX_BYTES,
+    warn: Callable[[str], None] | None = None,
 ) -> bytes:
     """The marker's body. If it is too long, it is that of what `shorten` returns, and at last one without statistics.
 
-    Raises InvalidInputError if it does not fit even so, or if no reader could read it back.
+    `warn` is called with a sentence if the statistics were left out. Raises InvalidInputError if the marker does not
+    fit even so, or if no reader could read it back.
     """
+    note = None
     try:
         body = encode(marker)
         if len(body) > shorten_above and shorten:
             marker = shorten(marker)
             body = encode(marker)
-        info = marker.dbio_commit
-        if len(body) > limit_bytes and info is not None and info.files is not None:
-            body = encode(replace(marker, dbio_commit=replace(info, files=without_statistics(info.files))))
+        if len(body) > limit_bytes and marker.dbio_commit is not None and marker.dbio_commit.files is not None:
+            note = _left_out(marker, len(body), limit_bytes)
+            body = encode(lean(marker))
         if len(body) <= limit_bytes:
             check_statistics(decode_commit(body, where="the commit marker"), where="the commit marker")
+            if note and warn:
+                warn(note)
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
-        raise InvalidInputError(f"this cannot be committed, because no reader could read it: {error}") from None
+        why = str(error).removesuffix(f"; {INSPECT}")
+        raise InvalidInputError(f"this cannot be committed, because no reader could read it: {why}") from None
     raise InvalidInputError(
         f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
         f"removed files, and one PUT holds {limit_bytes}; write fewer and larger files, or in several transactions"
+    )
+
+
+def _left_out(marker: CommitMarker, size: int, limit_bytes: int) -> str:
+    return (
+        f"the statistics of {len(columns_in(marker))} columns in {len(marker.added)} files are not recorded, because "
+        f"the commit marker would have {size} bytes with them, and one PUT holds {limit_bytes}. Readers skip none of "
+        "these files by their values: write fewer and larger files, or in several transactions; `dbio compact` "
+        "rewrites small files, and records statistics of the new ones"
     )
 
 
@@ -315,14 +344,18 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
     """In the directory scope, markers name only files of their own directory, and each by its path."""
     if marker.removed_tids:
         raise CorruptMarkerError(
-            f"{where} removes all files of whole transactions, which only the markers of a dbio table may do; {INSPECT}"
+            f"{where} removes all files of whole transactions, which only the markers of a dbio table may do. "
+            f"{_MAY_BE_TABLE}; otherwise {INSPECT}"
         )
     for name in (*marker.added, *marker.removed):
         if "/" in name:
             raise CorruptMarkerError(
                 f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
-                "root a marker counts for its own directory only. Inspect it"
+                f"root a marker counts for its own directory only. {_MAY_BE_TABLE}; otherwise {INSPECT}"
             )
+
+
+_MAY_BE_TABLE = f"If this was a dbio table, bring its {names.DESCRIPTOR} back, from a copy or from a backup"
 
 
 class _Info(Struct):

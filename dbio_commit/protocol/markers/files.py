@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from msgspec import Raw
 from msgspec.structs import force_setattr, replace
@@ -129,6 +129,8 @@ class AddedFiles(Body, frozen=True, kw_only=True):
     A million files have tens of millions of bounds. Most readers of a marker need none of them, others those of one
     column.
     """
+    statistics_left_out: bool = False
+    """Whether there were statistics, and a marker or checkpoint left them out."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "size", _compact_numbers(self.size))
@@ -181,6 +183,7 @@ class AddedFiles(Body, frozen=True, kw_only=True):
             rows=of(self.rows),
             partition={column: of(values) for column, values in self.partition.items()},
             statistics=statistics,
+            statistics_left_out=self.statistics_left_out,
         )
 
     @property
@@ -213,7 +216,10 @@ def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
 
 
 def without_statistics(files: AddedFiles) -> AddedFiles:
-    return replace(files, statistics=pack_bounds({}))
+    """The same without statistics. If there were any, `statistics_left_out` says so."""
+    empty, told = pack_bounds({}), cast(Any, files.statistics)
+    had_some = isinstance(told, StoredBounds) or memoryview(told).nbytes > memoryview(empty).nbytes
+    return replace(files, statistics=empty, statistics_left_out=files.statistics_left_out or had_some)
 
 
 def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:

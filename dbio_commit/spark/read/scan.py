@@ -32,7 +32,7 @@ from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 from dbio_commit.spark.read.file_index import is_case_sensitive, read_by_index, takes_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
@@ -226,6 +226,8 @@ def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
 
     Raises ObjectNotFoundError if a file of unknown size does not exist.
     """
+    if isinstance(files, FilesInParts) and not files.unknown:
+        return files
     live = LiveFiles.of(files)
     known = with_sizes(table.store, live)
     if gone := known.of_unknown_size():

@@ -14,7 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, FilesInParts
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
@@ -137,6 +137,8 @@ class Rewrite:
         return count_rows((file.path for file in files), self._recorded_rows(files))
 
     def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
+        if self.snapshot and isinstance(self.snapshot.files, FilesInParts):
+            return self.snapshot.files.find({file.path for file in files})
         tids = {file.tid for file in files}
         writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
         return recorded_rows(writers)
@@ -173,7 +175,7 @@ class Rewrite:
                 return writing.commit(metrics)
         if self.plan.commit.if_match is not None:
             refuse_changed(
-                self.snapshot.decided if self.snapshot else (),
+                self.snapshot.transactions if self.snapshot else (),
                 self.plan.commit.if_match,
                 moment_s=self.table.store.settle_s,
                 known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,

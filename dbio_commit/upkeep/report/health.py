@@ -327,6 +327,10 @@ def _problems(check: CheckReport) -> list[Problem]:
         "settings that no writer evaluates": check.refused_settings,
         "versions of applications that no writer can have committed": odd,
         "markers by whose statistics no file is skipped": list(check.useless_statistics.values()),
+        "commits whose statistics were left out": [
+            f"{path}: of {count:,} files" for path, count in check.without_statistics.items()
+        ],
+        "statistics that readers do not keep": [check.unkept_statistics] if check.unkept_statistics else [],
     }
     return [
         Problem(what=what, count=len(cases), first=[_text(case) for case in cases[:MOST]])

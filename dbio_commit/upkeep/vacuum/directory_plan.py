@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import read_marker, read_markers
@@ -21,6 +22,9 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.upkeep.vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
+
+MOST_QUEUED = 100_000
+"""The most markers that one queue lists: a queue is a marker, and has at most 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candid
 
 
 def to_queue(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[str]:
-    """The names of the markers that the next vacuum may delete."""
+    """The names of the markers that the next vacuum may delete: at most MOST_QUEUED. The next one queues the others."""
     waiting = {name for queue, listed in it.queues.items() if _exists(it, queue, gone) for name in listed}
     log = it.directory.log
     candidates = {names.started(tid): entry for tid, entry in log.started.items() if tid not in it.markers}
@@ -170,11 +174,12 @@ def to_queue(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[str]
         removes_data = any(map(names.is_data_file, it.markers[tid].removed))
         if entry.modified < (horizons.data if removes_data else horizons.metadata):
             candidates[names.committed(tid)] = entry
-    return [
+    found = (
         name
         for name, entry in sorted(candidates.items())
         if name not in waiting and _exists(it, name, gone) and _may_go(it, name, entry, horizons, gone)
-    ]
+    )
+    return [*islice(found, MOST_QUEUED)]
 
 
 def _may_go(it: DbioDirectory, name: str, marker: Entry, horizons: Horizons, gone: Set[str]) -> bool:

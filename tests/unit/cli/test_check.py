@@ -2,9 +2,11 @@
 
 import json
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +14,9 @@ from typer.testing import Result
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit, lean, unpack_files
+from dbio_commit.protocol.markers.files import Bounds, pack_files
 from tests.command_line import ESCAPE, PARQUET, append, data_file, dbio, dbio_json, new_files
 from tests.histories import columns
 
@@ -53,7 +58,7 @@ def test_check_finds_corrupt_markers(table: Table) -> None:
 
     assert result.exit_code == 1
     assert str(marker) in result.stdout
-    assert "inspect 1 corrupt marker" in last_line(result)
+    assert "bring 1 corrupt marker back from a version of the bucket" in last_line(result)
     assert [corrupt["path"] for corrupt in dbio_json("check", table.url)["corrupt"]] == [names.committed(tid)]
 
 
@@ -70,6 +75,50 @@ def test_check_names_markers_whose_statistics_are_of_no_use_and_has_nothing_else
     assert str(marker) in result.stdout
     assert "Nothing is wrong" in last_line(result)
     assert [it["path"] for it in dbio_json("check", table.url)["useless_statistics"]] == [names.committed(tid)]
+
+
+def test_check_names_commits_whose_statistics_were_left_out_and_has_nothing_against_them(table: Table) -> None:
+    tid = append(table, {"1": 10, "2": 20})
+    marker = Path(table.url, names.committed(tid))
+    marker.write_bytes(encode(lean(with_statistics(decode_commit(marker.read_bytes(), where="the marker")))))
+
+    for _ in range(2):  # by the marker, then by the checkpoint
+        result = dbio("check", table.url)
+        report = dbio_json("check", table.url)
+
+        assert result.exit_code == 0
+        assert f"{names.committed(tid)}: the statistics of 2 files were left out" in " ".join(result.stdout.split())
+        assert "Nothing is wrong" in last_line(result)
+        assert report["without_statistics"] == [{"path": names.committed(tid), "files": 2}]
+        assert report["unkept_statistics"] is None
+        table.checkpoint()
+
+
+def test_check_says_that_readers_keep_no_statistics_and_what_helps(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tid = append(table, {"1": 10})
+    marker = Path(table.url, names.committed(tid))
+    marker.write_bytes(encode(with_statistics(decode_commit(marker.read_bytes(), where="the marker"))))
+    monkeypatch.setattr("dbio_commit.log.listing.STATISTICS_BYTES", 10)
+
+    result = dbio("check", table.url)
+    report = dbio_json("check", table.url)
+
+    assert result.exit_code == 0
+    assert last_line(result) == f"Nothing is wrong; `dbio checkpoint {table.url}` lets readers skip files again."
+    assert "the statistics in 1 commit markers were not kept in memory" in " ".join(result.stdout.split())
+    assert "statistics are kept of at most 10" in report["unkept_statistics"]
+    assert report["ok"]
+    assert report["without_statistics"] == []
+
+
+def with_statistics(marker: CommitMarker) -> CommitMarker:
+    told = [replace(file, statistics={"n": Bounds(1, 2, 0)}) for file in unpack_files(marker)]
+    assert marker.dbio_commit is not None
+    return msgspec.structs.replace(
+        marker, dbio_commit=msgspec.structs.replace(marker.dbio_commit, files=pack_files(told))
+    )
 
 
 def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +181,7 @@ def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> 
         "untracked": {"files": 1, "size": 3},
         "not_data": {"files": 0, "size": 0},
         "foreign": {"files": 0, "size": 0},
+        "part": {"files": 0, "size": 0},
     }
 
 

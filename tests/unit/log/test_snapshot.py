@@ -21,7 +21,6 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.cli.files import snapshot_json
-from dbio_commit.log import listing as listing_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
@@ -632,22 +631,6 @@ def test_a_marker_that_grew_after_it_was_listed_is_corrupt_and_takes_no_memory(
         table.snapshot()
     found = table.snapshot(ignore_corrupt_markers=True)
     assert {file.path for file in found.files} == {data("1")}
-
-
-def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    for tid in "123":
-        world.commit(tid, [data(tid)])
-    total = sum(len(body) for path, (body, _) in world.objects.items() if "_committed_" in path)
-    table = Table.over(world, ManualClock(NOW))
-    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total)
-    assert len(table.snapshot().files) == 3
-    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total - 1)
-    with calls_to(world) as calls:
-        for ignore in (False, True):
-            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of .* have {total} bytes"):
-                table.snapshot(ignore_corrupt_markers=ignore)
-    assert not [path for operation, path in calls if operation == "get" and "_committed_" in path]
 
 
 # --- names that other tools take for patterns ---------------------------------------------------------------------

@@ -1,21 +1,26 @@
-"""A table with more commit markers than any reader reads: it is mended, and writers keep it from that.
+"""A table whose commit markers are too large together for their statistics: everybody reads it, without these. A
+checkpoint brings them back, and writers keep it from that.
 
-The limit is small here. Rules: PROTOCOL.md 8.1, 9.7.
+The limit is small here. Rules: PROTOCOL.md 7.5, 8.1, 9.7.
 """
 
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
-from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit import checkpoints
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
+from tests.faults import calls_to
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)
 from tests.writers import contents, live, stage, write
 from vacuum import VacuumOptions, vacuum_table
@@ -33,7 +38,7 @@ def full(request: pytest.FixtureRequest, table: Table, monkeypatch: pytest.Monke
     clock = table.clock
     for number in range(12):
         clock.sleep(1)
-        write(table, bodies=[f"{number} {part}".encode() for part in range(3)])
+        write(table, bodies=[f"{number} {part}".encode() for part in range(3)], statistics={"id": Bounds(1, 2, 0)})
         if number % 4 == 1:
             clock.sleep(1)
             write(table, "overwrite", bodies=[b"kept", b"too"], schema=columns("id", f"c{number}"))
@@ -54,7 +59,20 @@ def told(table: Table) -> object:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(listing, "MAX_TOTAL_BYTES", most)
+    monkeypatch.setattr(listing, "STATISTICS_BYTES", most)
+
+
+UNKEPT = "were not kept in memory"
+
+
+def unkept(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings that statistics were not kept."""
+    return [it.getMessage() for it in caplog.records if UNKEPT in it.getMessage()]
+
+
+def statistics(table: Table) -> dict[str, object]:
+    """The statistics that a reader has, by the path of the file."""
+    return {it.path: it.statistics for commit in table.snapshot().history() for it in commit.files if it.statistics}
 
 
 MENDS: dict[str, Callable[[Table], object]] = {
@@ -65,19 +83,101 @@ MENDS: dict[str, Callable[[Table], object]] = {
 
 
 @pytest.mark.parametrize("mend", MENDS.values(), ids=MENDS)
-def test_what_readers_refuse_is_covered_part_by_part_and_is_the_same_state(
-    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, mend: Callable[[Table], object]
+def test_what_is_too_large_is_read_and_covered_part_by_part_with_its_statistics(
+    full: Table,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mend: Callable[[Table], object],
 ) -> None:
-    before = told(full)
-    limit(monkeypatch, sum(sizes(store, Kind.COMMITTED)) // 2)
-    with pytest.raises(CorruptMarkerError, match="`dbio checkpoint` and `dbio vacuum` read them part by part"):
-        full.snapshot()
-    mend(full)
+    before, known = told(full), statistics(full)
+    assert len(known) > 20
+    limit(monkeypatch, sum(sizes(store, Kind.COMMITTED)) // 4)
+    caplog.clear()
     assert told(full) == before
+    assert not statistics(full)
+    assert unkept(caplog)
+    mend(full)
+    caplog.clear()
+    assert told(full) == before
+    assert statistics(full) == known
+    assert not unkept(caplog)
     assert len(sizes(store, Kind.CHECKPOINT)) > 2
     write(full, "overwrite", bodies=[b"new"])
     assert contents(full) == [b"new"]
     assert full.check().ok
+
+
+def test_a_read_without_statistics_warns_once_with_numbers_and_the_next_step(
+    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    markers = sizes(store, Kind.COMMITTED)
+    limit(monkeypatch, sum(markers))
+    full.snapshot()
+    assert not unkept(caplog)
+    limit(monkeypatch, sum(markers) - 1)
+    full.snapshot()
+    [warning] = unkept(caplog)
+    for fact in (f"{len(markers)} commit markers", f"{sum(markers)} bytes", f"at most {sum(markers) - 1}:"):
+        assert fact in warning
+    assert f"`dbio checkpoint {full.url}`" in warning
+    assert {it.levelname for it in caplog.records if UNKEPT in it.getMessage()} == {"WARNING"}
+
+
+def test_large_markers_without_statistics_are_no_reason_to_warn(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        write(table)
+    limit(monkeypatch, 10)
+    assert len(table.snapshot().files) == 3
+    assert not unkept(caplog)
+
+
+def test_check_says_that_readers_keep_no_statistics_and_that_nothing_is_wrong(
+    full: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not full.check().unkept_statistics
+    limit(monkeypatch, 100)
+    report = full.check()
+    assert UNKEPT in report.unkept_statistics
+    assert report.ok
+    assert not report.without_statistics  # nothing was left out of the markers themselves
+    full.checkpoint()
+    assert not full.check().unkept_statistics
+
+
+def test_what_was_remembered_without_statistics_is_read_again_by_who_needs_them(
+    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a process that has read the table once would write checkpoints without statistics."""
+    known = statistics(full)
+    again = Table.over(store.seen_by("another"), full.clock)
+    with pytest.MonkeyPatch.context() as patch:
+        limit(patch, 100)
+        assert not statistics(again)
+        with calls_to(store) as calls:
+            assert not statistics(again)
+        assert not [path for operation, path in calls if operation == "get" and path.startswith(Kind.COMMITTED)]
+    assert statistics(again) == known
+
+
+def test_of_the_bodies_of_markers_only_a_few_are_in_memory(full: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+    ask_each = MemoryStore.ask_each
+
+    def ask(self: MemoryStore, function: Any, items: Any) -> Any:
+        batches.append(sum(getattr(it, "size", 0) for it in items))
+        return ask_each(self, function, items)
+
+    before = told(full)
+    monkeypatch.setattr(listing, "_AT_ONCE_BYTES", 5000)
+    monkeypatch.setattr(MemoryStore, "ask_each", ask)
+    other = Table.over(full.store, full.clock)
+    listing.read_markers(full.store, full.store.list_log(Kind.COMMITTED), scope=Scope.TABLE)
+    assert len(batches) > 3
+    assert max(batches) <= 5000
+    assert told(other) == before
 
 
 def test_each_part_alone_changes_nothing_of_what_is_read(full: Table, store: MemoryStore) -> None:
@@ -93,14 +193,31 @@ def test_each_part_alone_changes_nothing_of_what_is_read(full: Table, store: Mem
             assert told(full) == before
 
 
-def test_a_dry_run_makes_no_checkpoint_and_says_what_does(
+def test_a_dry_run_makes_no_checkpoint_and_finds_what_a_vacuum_does(
     full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    full.clock.sleep(30 * 24 * 3600)
     limit(monkeypatch, 2000)
     objects = dict(store.objects)
-    with pytest.raises(CorruptMarkerError, match="part by part"):
-        vacuum_table(full, VacuumOptions(), dry_run=True)
+    dry = vacuum_table(full, VacuumOptions(), dry_run=True)
     assert store.objects == objects
+    assert {it.path for it in dry.deleted} == {it.path for it in vacuum_table(full, VacuumOptions()).deleted}
+
+
+def test_a_vacuum_goes_on_if_no_checkpoint_of_a_part_fits(
+    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full.clock.sleep(30 * 24 * 3600)
+    limit(monkeypatch, 2000)
+    removed = {path for commit in full.snapshot().decided for path in commit.marker.removed}
+
+    def refuse(*args: object, **options: object) -> NoReturn:
+        raise InvalidInputError("the checkpoint would be too large")
+
+    monkeypatch.setattr(checkpoints, "encode_checkpoint", refuse)
+    report = vacuum_table(full, VacuumOptions())
+    assert [it.message for it in report.failed] == ["the checkpoint would be too large"]
+    assert removed.isdisjoint(store.objects)
 
 
 @pytest.mark.parametrize("is_covered", [True, False])
@@ -114,8 +231,12 @@ def test_a_table_with_ever_so_many_markers_can_be_dropped(
     assert not store.objects
 
 
-def test_a_writer_makes_a_checkpoint_before_readers_refuse_whatever_the_last_one_was(
-    table: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+def test_a_writer_makes_a_checkpoint_before_statistics_are_not_kept_whatever_the_last_one_was(
+    table: Table,
+    store: MemoryStore,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a stream into a table that nobody vacuums: its checkpoints are large, and its markers are not."""
     monkeypatch.setenv("DBIO_CHECKPOINT_EVERY", "4")
@@ -126,6 +247,7 @@ def test_a_writer_makes_a_checkpoint_before_readers_refuse_whatever_the_last_one
         clock.sleep(20)
         assert table.snapshot()
     assert len(live(table)) == 300
+    assert not unkept(caplog)
     assert sum(sizes(store, Kind.COMMITTED)) > 1.5 * 40_000
 
 

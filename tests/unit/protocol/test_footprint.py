@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dbio_commit.log import listing
 from dbio_commit.log import recall as recall_module
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.recall import Memory
@@ -119,3 +120,21 @@ def test_the_cache_of_logs_holds_no_more_than_its_limit_of_markers_that_take_man
     _, size = traced(fill)
     assert len(memory._kept) == 2
     assert size < 5_000_000
+
+
+def test_of_markers_that_are_read_without_statistics_only_what_is_kept_stays_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    text = body(PATHS[:100], [], files=files(100, statistics=bounds(100, 300)))
+    for number in range(20):
+        store.put(names.committed(str(number)), text)
+
+    def read() -> object:
+        return read_markers(store, store.list_log("_committed_"), scope=Scope.TABLE).valid
+
+    _, whole = traced(read)
+    monkeypatch.setattr(listing, "STATISTICS_BYTES", len(text))
+    _, kept = traced(read)
+    assert 0.8 * 20 * len(text) < whole < 1.2 * 20 * len(text)  # no body besides the statistics in it
+    assert kept < 0.05 * whole

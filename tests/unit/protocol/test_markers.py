@@ -28,6 +28,9 @@ from dbio_commit.protocol.markers.commit import (
     check_statistics,
     decode_commit,
     encode_commit,
+    is_lean,
+    lean,
+    select_files,
     unpack_files,
 )
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
@@ -230,7 +233,33 @@ def test_statistics_go_first_when_the_marker_would_be_too_large() -> None:
     assert len(small) < full / 2
     bare = [FileInfo(path=file.path, size=file.size, rows=file.rows, partition=file.partition) for file in files]
     assert unpack_files(decode(small)) == bare
+    assert is_lean(decode(small))
     assert encode_commit(marker, limit_bytes=len(small)) == small
+
+
+def test_a_marker_that_leaves_out_its_statistics_warns_with_the_numbers_and_the_next_step() -> None:
+    statistics = {"x": Bounds("y" * 60, "z" * 60, 0), "w": Bounds(1, 2, 0)}
+    marker = commit_of([FileInfo(path=f"p/{i}", size=i, statistics=statistics) for i in range(100)])
+    warnings: list[str] = []
+    full = len(encode_commit(marker, warn=warnings.append))
+    assert not warnings
+    small = encode_commit(marker, limit_bytes=full - 1, warn=warnings.append)
+    [warning] = warnings
+    for fact in ("2 columns", "100 files", f"{full} bytes", f"holds {full - 1}.", "fewer and larger files"):
+        assert fact in warning
+    with pytest.raises(InvalidInputError):
+        encode_commit(marker, limit_bytes=len(small) - 1, warn=warnings.append)
+    assert len(warnings) == 1  # nothing is committed without statistics then
+    assert not is_lean(decode(encode_commit(commit_of([FileInfo(path="a", size=1)]))))
+
+
+def test_an_older_marker_and_a_newer_one_say_nothing_of_statistics_that_were_not_left_out() -> None:
+    """The key is only there if it is true, and older versions ignore it."""
+    marker = commit_of([FileInfo(path="a", size=1, statistics={"x": Bounds(1, 2, 0)})])
+    assert b"statistics_left_out" not in encode(marker)
+    assert json.loads(encode(lean(marker)))["dbio_commit"]["files"]["statistics_left_out"] is True
+    assert lean(lean(marker)) == lean(marker)
+    assert is_lean(select_files(lean(marker), added=[], removed=[]))
 
 
 def test_marker_too_large_even_so_is_refused_with_its_size_and_numbers() -> None:
