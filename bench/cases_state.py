@@ -19,7 +19,6 @@ from bench import report
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
 from bench.measure import Bench, Timing
-from bench.state_job import has_where
 from bench.states import PARTITIONS, PER_COMMIT, make_state, make_version_1
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
@@ -65,9 +64,8 @@ COUNTING = Act("count the files", "counting")
 OF_PARTITION = Act("files of one partition", "condition", PARTITION)
 OF_COLUMN = Act("and a condition on a column", "condition", COLUMN, needs_statistics=True)
 ITERATING = Act("iterate over all files", "iterating")
-LATER = Act("files of one partition, by Snapshot.where", "condition_later", PARTITION, of_all=True)
 WHOLE = Act("a snapshot as a whole", "whole", of_all=True)
-READS = (OPENING, COUNTING, OF_PARTITION, OF_COLUMN, ITERATING, LATER, WHOLE)
+READS = (OPENING, COUNTING, OF_PARTITION, OF_COLUMN, ITERATING, WHOLE)
 
 IN_PARTS, VERSION_1 = "parts", "version 1"
 
@@ -89,11 +87,6 @@ class Found:
         """The most memory, over that of a process that does nothing."""
         return max(float(it["peak_mb"]) for it in self.answers) - self.empty_mb
 
-    @property
-    def missing(self) -> str | None:
-        """Why it could not be measured."""
-        return self.answers[0].get("missing")
-
 
 def state(bench: Bench) -> report.Section:
     states = [it for it in STATES if it.files <= bench.largest * MILLION] or [STATES[0]]
@@ -104,8 +97,6 @@ def state(bench: Bench) -> report.Section:
     rounds: list[list[object]] = []
     targets: list[report.Target] = []
     for it in states:
-        if it.files > MILLION and not has_where():
-            raise SystemExit(f"a state of {it} is not measured: this version's Table.snapshot takes no `where`")
         root = bench.directory / "state"
         tables = {IN_PARTS: root / "parts"}
         make_state(tables[IN_PARTS], it.files, it.statistics)
@@ -115,8 +106,7 @@ def state(bench: Bench) -> report.Section:
             make_version_1(tables[VERSION_1], tables[IN_PARTS])
         found = _reads(bench, it, tables)
         for (act, form), one in found.items():
-            cells = [one.missing, "", "", ""] if one.missing else [*one.timing.cells(), f"{one.peak_mb:.0f}"]
-            reads.append([f"{it}: {act.what}", form, *cells])
+            reads.append([f"{it}: {act.what}", form, *one.timing.cells(), f"{one.peak_mb:.0f}"])
         targets += _read_targets(it, {act: one for (act, form), one in found.items() if form == IN_PARTS})
         for act, asked in _on_s3(bench, tables[IN_PARTS], it):
             requests.append([f"{it}: {act.what}", kinds(asked), len(asked)])
@@ -162,7 +152,7 @@ def _reads(bench: Bench, it: State, tables: Mapping[str, Path]) -> dict[tuple[Ac
     """The acts take turns, round by round, after one round that is not counted."""
     acts = [act for act in READS if not (act.needs_statistics and not it.statistics)]
     acts = [act for act in acts if it.files <= MILLION or not act.of_all]
-    ways = [(act, form) for act in acts for form in tables if form == IN_PARTS or act.name != "condition"]
+    ways = [(act, form) for act in acts for form in tables]
     answers: dict[tuple[Act, str], list[Mapping[str, Any]]] = {way: [] for way in ways}
     turns = bench.progress.add_task(f"state of {it}", total=len(ways) * (bench.rounds + 1))
     empty: list[float] = []
@@ -193,11 +183,11 @@ def _read_targets(it: State, found: Mapping[Act, Found]) -> Iterator[report.Targ
     """The goals of issue 39."""
     most: dict[Act, tuple[float, int]] = {OPENING: (0.3, 100), OF_PARTITION: (1.0, 200), WHOLE: (1.0, 150)}
     for act, (seconds, megabytes) in most.items():
-        if act in found and not found[act].missing:
+        if act in found:
             what, one = f"{act.what}, of {it} files", found[act]
             yield report.Target(what=what, found=one.timing.median, at_most=seconds, unit="s")
             yield report.Target(what=what, found=round(one.peak_mb), at_most=megabytes, unit="MB")
-    if OF_COLUMN in found and not found[OF_COLUMN].missing:
+    if OF_COLUMN in found:
         more = found[OF_COLUMN].timing.median - found[OF_PARTITION].timing.median
         what = f"a condition on a column, of {it} files, over the partition alone"
         yield report.Target(what=what, found=more, at_most=0.3, unit="s")
@@ -220,8 +210,6 @@ def _on_s3(bench: Bench, path: Path, it: State) -> Iterator[tuple[Act, Sequence[
     """What each act asks. It changes the table, but not that on the disk."""
     acts = [OPENING, COUNTING, OF_PARTITION, OF_COLUMN, FIRST_APPEND, NEXT_APPEND, CHECKPOINT]
     acts = [act for act in acts if not (act.needs_statistics and not it.statistics)]
-    if not has_where():
-        acts = [act for act in acts if act.name != "condition"]
     counting = bench.progress.add_task(f"state of {it}, on S3", total=len(acts) + 1)
     with moto_here() as server:
         place = Moto(server, rounds=1)

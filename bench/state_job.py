@@ -4,7 +4,6 @@ Takes an act, a URL, storage options and the act's own argument as JSON, and pri
 it only imports what the acts need: an empty process.
 """
 
-import inspect
 import json
 import re
 import sys
@@ -34,13 +33,6 @@ def counting(table: dbio.Table, argument: Any) -> Answer:
 
 def condition(table: dbio.Table, argument: str) -> Answer:
     """The files that may hold rows which fulfil a condition."""
-    if not has_where():
-        return {"missing": "this version's Table.snapshot takes no condition `where`"}
-    return {"files": len(list(table.snapshot(where=argument).files))}  # type: ignore[call-arg, unused-ignore]
-
-
-def condition_later(table: dbio.Table, argument: str) -> Answer:
-    """The same by `Snapshot.where`, of a snapshot of all files."""
     return {"files": len(list(table.snapshot().where(argument).files))}
 
 
@@ -56,7 +48,8 @@ def iterating(table: dbio.Table, argument: Any) -> Answer:
 def whole(table: dbio.Table, argument: Any) -> Answer:
     """A snapshot with all that it has in memory."""
     snapshot = table.snapshot()
-    return {"files": len(snapshot.files), "commits": len(snapshot.tids), "last": snapshot.files[-1].path}
+    added = sum(len(commit.marker.added) for commit in snapshot.decided)
+    return {"files": len(snapshot.files), "commits": len(snapshot.tids), "added": added}
 
 
 def checkpoint(table: dbio.Table, argument: Any) -> Answer:
@@ -100,14 +93,8 @@ def commits(table: dbio.Table, argument: Sequence[int]) -> Answer:
 
 
 ACTS: Mapping[str, Callable[[dbio.Table, Any], Answer]] = {
-    act.__name__: act
-    for act in (opening, counting, condition, condition_later, iterating, whole, checkpoint, append, vacuum, commits)
+    act.__name__: act for act in (opening, counting, condition, iterating, whole, checkpoint, append, vacuum, commits)
 }
-
-
-def has_where() -> bool:
-    """Whether `Table.snapshot` takes a condition."""
-    return "where" in inspect.signature(dbio.Table.snapshot).parameters
 
 
 def main(act: str, url: str, options: Mapping[str, str], argument: Any) -> Answer:

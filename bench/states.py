@@ -25,7 +25,7 @@ from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
 from dbio_commit.protocol.markers.schema import pack_schema
-from dbio_commit.protocol.parts import LIMITS, Key, Part, PartKind
+from dbio_commit.protocol.parts import LIMITS, Key, Part, PartKind, State
 from dbio_commit.store import Store
 
 PARTITIONS = 2_000
@@ -85,9 +85,12 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
     first = dbio.Table(root).snapshot()
     commits = _Commits.made(files // PER_COMMIT, datetime.now(UTC) - timedelta(days=1), seed=0)
     parts: list[Part] = []
+    total = 0
     cuts = _cuts(len(commits) * PER_COMMIT)
     for number, (some, is_cut) in enumerate(_levels(len(commits), cuts), 1):
-        parts += _file_parts(root, commits, some, cuts if is_cut else [], number, statistics)
+        for part, size in _file_parts(root, commits, some, cuts if is_cut else [], number, statistics):
+            parts.append(part)
+            total += size
         table = _commit_rows(commits, some, number, statistics)
         if number == 1:
             begun = rows.commits_table([(it, _key(it.modified), {}) for it in first.decided], number)
@@ -100,6 +103,7 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
         table_id=first.table_id,
         parts=tuple(parts),
         cuts=tuple(cuts),
+        state=State(files=len(commits) * PER_COMMIT, bytes=total, layouts=[["region", "shop"]]),
     )
     (root / names.checkpoint(_NUMBER)).write_bytes(encode_root(checkpoint, created=datetime.now(UTC)))
 
@@ -147,8 +151,8 @@ def _levels(count: int, cuts: Sequence[Key]) -> Iterator[tuple[range, bool]]:
 
 def _file_parts(
     root: Path, commits: _Commits, some: range, cuts: Sequence[Key], number: int, statistics: int
-) -> Iterator[Part]:
-    """The parts with the files of some commits, one for each range between the cuts."""
+) -> Iterator[tuple[Part, int]]:
+    """The parts with the files of some commits, one for each range between the cuts; and the size of the files."""
     commit, directory, spread = _runs(some)
     texts = directories()
     places = [0, *(texts.index(cut[0]) for cut in cuts), PARTITIONS]
@@ -161,7 +165,8 @@ def _file_parts(
             if statistics:
                 of_files = np.repeat(commit[start:stop], TASKS)
                 told = _statistics(of_files, statistics, random)
-            yield _put(root, table, "files", number, told)
+            size = pc.sum(table["size"]).as_py()
+            yield _put(root, table, "files", number, told), int(size or 0)
 
 
 def _runs(some: range) -> tuple[Any, Any, Any]:
@@ -265,6 +270,7 @@ def _commit_rows(commits: _Commits, some: range, number: int, statistics: int) -
                 "info": encode(info).decode(),
                 "schema": schema,
                 "has_files": True,
+                "statistics_left_out": False,
                 "has_whole": False,
                 "columns": [f"c{i:02}" for i in range(statistics)],
                 "added": PER_COMMIT,

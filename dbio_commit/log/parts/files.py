@@ -253,8 +253,7 @@ class PartFiles(FilesInParts):
         part = groups.part
         table = self._reader.table(part, range(groups.first, groups.last + 1))
         first = sum(group.rows for group in part.groups[: groups.first])
-        number = rows.numbers([self._parts.index(part)] * table.num_rows)
-        table = table.append_column("part", number)
+        table = table.append_column("part", rows.numbers([self._parts.index(part)] * table.num_rows))
         return table.append_column("place", rows.numbers(range(first, first + table.num_rows)))
 
     def _windows(self, is_hopeful: Callable[[str], bool]) -> list[_Window]:
@@ -395,7 +394,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
-    wanted = rows.texts(sorted({names.split(path)[1] for path in paths}))
+    wanted = rows.texts({names.split(path)[1] for path in paths})
     places = pc.indices_nonzero(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
 
@@ -421,8 +420,8 @@ def _all_but(count: int, lost: Collection[int]) -> Any:
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
     directory = rows.dictionary(table["directory"])
-    hopeful = [i for i, text in enumerate(rows.listed(directory.dictionary)) if is_hopeful(text)]
-    return table.filter(pc.is_in(directory.indices.cast(pa.int64()), value_set=rows.numbers(hopeful)))
+    wanted = rows.numbers(map(is_hopeful, rows.listed(directory.dictionary))).cast(pa.bool_())
+    return table.filter(wanted.take(directory.indices))
 
 
 def _within(table: pa.Table, window: _Window) -> pa.Table:

@@ -153,7 +153,7 @@ class StoredCommits(CommitsInParts):
 
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
         try:
-            found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
+            found = rows.decode_commits(self.table, rows.slices(rows.empty(rows.FILES)), bounds=_no_bounds)
         except (ValueError, CorruptMarkerError) as error:
             raise self.reader.unreadable(error) from None
         return [

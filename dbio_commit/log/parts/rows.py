@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -381,7 +381,9 @@ def slices(files: pa.Table) -> Slices:
         return found
     directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
-    paths = _paths(files, texts([f"{directory}/" if directory else "" for directory in directories]))
+    paths: list[str] = []
+    for start in range(0, files.num_rows, _AT_ONCE):  # since Arrow and Python hold each text of their own
+        paths += listed(paths_of(files.slice(start, _AT_ONCE)))
     files = files.drop_columns(["name"])
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -398,16 +400,6 @@ def slices(files: pa.Table) -> Slices:
         stop = bisect_right(codes, codes[start], lo=start)
         found.ranges[tids[codes[start]]] = range(start, stop)
         start = stop
-    return found
-
-
-def _paths(files: pa.Table, prefixes: Any) -> list[str]:
-    """The paths of the rows, some at a time, since Arrow and Python hold each text of their own."""
-    nothing, join = texts([""])[0], cast(Any, pc.binary_join_element_wise)
-    found: list[str] = []
-    batch: Any
-    for batch in files.select(["directory", "name"]).to_batches(max_chunksize=_AT_ONCE):
-        found += listed(join(prefixes.take(batch["directory"].indices), batch["name"], nothing))
     return found
 
 
@@ -434,9 +426,9 @@ def numbers(values: Iterable[int]) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
 
 
-def texts(texts: Sequence[str]) -> Any:
+def texts(values: Iterable[str]) -> Any:
     """The same for texts."""
-    each = [text.encode() for text in texts]
+    each = [text.encode() for text in values]
     ends = array("i", accumulate(map(len, each), initial=0))
     return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
 
@@ -514,7 +506,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 rows=_known(of.rows[adds]),
                 partition=of.partitions.values(of.directories[adds]),
                 statistics_left_out=row["statistics_left_out"],
-                statistics=_statistics(row["columns"] if adds else (), of.places[adds], bounds),
+                statistics=_statistics(row["columns"] if added else (), of.places[adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]
