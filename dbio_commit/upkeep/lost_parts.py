@@ -113,7 +113,7 @@ def _wrong_rows(reader: PartReader, part: Part) -> str | None:
 
 def _wrong_statistics(reader: PartReader, part: Part) -> str | None:
     try:
-        opened = reader.statistics(part)
+        opened = reader.open_statistics(part)
         if opened and sum(opened.group_rows) != part.rows:
             return _DAMAGED
         for group in range(len(opened.group_rows) if opened else 0):

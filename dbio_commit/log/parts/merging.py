@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbio_commit.base.errors import CheckpointLostError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader
-from dbio_commit.protocol.parts import Cut, Key, Merge, Part
+from dbio_commit.protocol.parts import Cut, Key, Merge
 
 _log = get_logger(__name__)
 
@@ -55,7 +54,7 @@ def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[K
     table = table.append_column("place", rows.numbers(range(table.num_rows)))
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
-    inputs = _Inputs([_statistics(reader, part) for part in wanted.parts], [it.num_rows for it in tables])
+    inputs = _Inputs([reader.statistics(part) for part in wanted.parts], [it.num_rows for it in tables])
     starts, cuts = _cut(table, Cut(wanted.pieces, wanted.cuts))
     pieces: list[Piece] = []
     for start, stop in pairwise([*starts, table.num_rows]):
@@ -77,15 +76,6 @@ def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
             cuts.append(key)
             starts.add(place)
     return sorted(starts - {table.num_rows}), cuts
-
-
-def _statistics(reader: PartReader, part: Part) -> OpenStatistics | None:
-    """The statistics of a part; None if they are lost. They are hints, so that the merge goes on without them."""
-    try:
-        return reader.statistics(part)
-    except CheckpointLostError as error:
-        _log.warning("no file of %s is skipped by its values any more: %s", part.name, error)
-        return None
 
 
 class _Inputs:

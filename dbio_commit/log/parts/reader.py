@@ -1,5 +1,6 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
+import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
@@ -9,6 +10,7 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, ObjectNotFoundError
+from dbio_commit.base.logs import get_logger
 from dbio_commit.log.collector import collector_paused
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics, decode_groups
@@ -23,6 +25,8 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
+
+_log = get_logger(__name__)
 
 _SCHEMAS = {"files": rows.FILES, "commits": rows.COMMITS}
 
@@ -71,13 +75,21 @@ class PartReader:
         return self._store.get_range(part.name, end, part.footer), bodies
 
     def statistics(self, part: Part) -> OpenStatistics | None:
+        """The statistics of a part; None if it has none, or if they are lost. They are hints: a WARNING says so."""
+        try:
+            return self.open_statistics(part)
+        except (CheckpointLostError, ObjectNotFoundError) as error:
+            _log.warning("no file of %s is skipped by its values: %s", part.name, error)
+            return None
+
+    def open_statistics(self, part: Part) -> OpenStatistics | None:
         """The statistics of a part; None if it has none. Raises as `table`."""
         told = part.statistics
         if told is None:
             return None
         try:
             footer = self._store.get_range(told.name, told.bytes - told.footer, told.footer)
-            return OpenStatistics(told, footer, self._store.open_read(told.name))
+            return OpenStatistics(told, footer, _Remote(self._store, told.name, told.bytes))
         except DamagedPart as error:
             raise self._lost(part, f"has damaged statistics: {error}") from None
         except ObjectNotFoundError:
@@ -104,6 +116,32 @@ class PartReader:
             f"the parts of {self._store.url_of(names.checkpoint(self._number))} contradict each other: {error}; "
             f"{BRING_BACK}"
         )
+
+
+class _Remote(io.RawIOBase):
+    """An object of which ranges are fetched when they are read. Nothing stays open."""
+
+    def __init__(self, store: Store, name: str, size: int) -> None:
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        length = max(self._size - self._at, 0) if size < 0 else min(size, max(self._size - self._at, 0))
+        body = self._store.get_range(self._name, self._at, length) if length else b""
+        self._at += len(body)
+        return body
 
 
 def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
