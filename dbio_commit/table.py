@@ -110,14 +110,33 @@ class Table:
 
     # --- read -----------------------------------------------------------------------------------------------------
 
-    def snapshot(self, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
+    def snapshot(
+        self,
+        as_of: AsOf = None,
+        ignore_corrupt_markers: bool = False,
+        *,
+        where: str | None = None,
+        time_zone: str | None = None,
+    ) -> Snapshot:
         """The committed state now; or as of a time (aware, or ISO 8601 text), or as of the commit with a tid.
 
-        With `ignore_corrupt_markers`, a transaction whose marker is corrupt counts as pending. Raises
-        TableNotFoundError, CorruptMarkerError, InvalidInputError for a state that is not known any more, StoreError.
+        With `where`, a condition in Spark's SQL, it has only the files that may hold rows which fulfil the condition:
+        `snapshot(where=condition, time_zone=zone)` is `snapshot().where(condition, time_zone=zone)`. With
+        `ignore_corrupt_markers`, a transaction whose marker is corrupt counts as pending.
+
+        The files of a large table are read when they are needed, and are in the order of their directories. A snapshot
+        can read them for the retention of vacuum; after that, take a new one.
+
+        Raises TableNotFoundError, CorruptMarkerError, InvalidInputError for a state that is not known any more,
+        StoreError, and what `Snapshot.where` raises.
+
+            table.snapshot(where="day = '2026-11-20'").urls()
         """
         self.refuse_partition()
-        return read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+        if time_zone is not None and where is None:
+            raise InvalidInputError(f"time_zone={time_zone!r:.100} is for times in `where`, and there is no `where`")
+        found = read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+        return found if where is None else found.where(where, time_zone=time_zone)
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, filter: "Filter | None" = None, *, as_of: AsOf = None
@@ -163,7 +182,7 @@ class Table:
     def schema(self) -> Mapping[str, Any]:
         """The columns now, as Spark's JSON: the recorded columns, else those of the newest file.
 
-        Raises InvalidInputError if there are neither, MissingPackageError if pyarrow is needed and missing.
+        Raises InvalidInputError if there are neither.
         """
         snapshot = self.snapshot()
         if snapshot.schema is not None:
@@ -401,7 +420,7 @@ class Table:
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
-        CommitStateUnknownError, StoreError, MissingPackageError without pyarrow.
+        CommitStateUnknownError, StoreError.
         """
         self.refuse_partition()
         from dbio_commit.upkeep.compact.run import compact
@@ -419,12 +438,12 @@ class Table:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
 
         Vacuum writes checkpoints, too, and purges the markers that they cover. With `rebuild`, the new checkpoint
-        replaces one that cannot be read, if an older one and the markers have the same content. Raises
+        replaces one that cannot be read, or whose parts are lost, if other objects have the same content. Raises
         InvalidInputError if this is no dbio table, or if there is nothing to rebuild; CheckpointLostError.
         """
         self.refuse_partition()
         if rebuild:
-            return rebuild_checkpoint(self.store, self.clock)
+            return rebuild_checkpoint(self.store, self.clock).name
         return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
 
     def publish(self, to: str | Sequence[str]) -> list[Published]:

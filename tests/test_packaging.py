@@ -21,7 +21,6 @@ OPTIONAL = (
     "apscheduler",
     "fsspec",
     "prometheus_client",
-    "pyarrow",
     "pydantic",
     "pyspark",
     "s3fs",
@@ -97,11 +96,11 @@ def test_the_wheel_offers_an_extra_for_each_store_for_spark_and_for_each_command
     assert about["Requires-Python"] == ">=3.11"
 
 
-def test_without_an_extra_the_wheel_needs_cachetools_and_msgspec_only(
+def test_without_an_extra_the_wheel_needs_cachetools_msgspec_and_pyarrow_only(
     wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
     needed = [line for line in metadata(wheel).get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert [line.split(">")[0] for line in needed] == ["cachetools", "msgspec"]
+    assert [line.split(">")[0] for line in needed] == ["cachetools", "msgspec", "pyarrow"]
     program = """
 import sys
 import dbio_commit as dbio

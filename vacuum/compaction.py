@@ -1,6 +1,6 @@
 """The compaction of a table before its vacuum, and a summary of it for the log and the metrics.
 
-The compaction itself is in `dbio_commit.upkeep.compact`. That needs pyarrow, so it is imported only when it runs.
+The compaction itself is in `dbio_commit.upkeep.compact`. That imports pyarrow, so it is imported only when it runs.
 """
 
 from collections.abc import Callable

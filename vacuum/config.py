@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -20,7 +19,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
-from dbio_commit.base.packages import missing
 from dbio_commit.base.redaction import is_secret_name, secrets_in, secrets_of_clients
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
@@ -142,8 +140,6 @@ class CompactConfig(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.enabled and find_spec("pyarrow") is None:
-            raise ValueError(str(missing("pyarrow", what="compaction")))
         try:
             self.options()
         except InvalidInputError as error:

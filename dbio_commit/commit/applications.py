@@ -8,7 +8,7 @@ from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.log.listing import read_begun
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.markers.start import App
-from dbio_commit.protocol.versions import fate_of, why_refused
+from dbio_commit.protocol.versions import fate_of, refuse_new_id, why_refused
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -24,9 +24,11 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
 
     A WARNING names the commit, since a version that was committed by mistake would otherwise stop a job for good, and
     in silence. Raises AppVersionError if a higher version is committed and this one may not come after it, or if nobody
-    knows whether this one is committed.
+    knows whether this one is committed. Raises InvalidInputError if the application is new, and the table has no room
+    for its id.
     """
     committed = snapshot.app_versions
+    refuse_new_id(app, committed, where=snapshot.url)
     fate = fate_of(app, committed)
     if fate in ("passed", "unknown"):
         raise AppVersionError(why_refused(app, committed[app.id], where=snapshot.url))

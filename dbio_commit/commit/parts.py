@@ -28,7 +28,9 @@ def only_adds(snapshot: Snapshot) -> bool:
     """Whether the news of the snapshot change nothing of what its checkpoint's parts hold, so that these need not be
     read for the next one."""
     state = snapshot.checkpoint.state
-    return state is not None and not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
+    if state is None or not isinstance(snapshot.files, PartFiles):  # a rebuild has read them already
+        return False
+    return not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
 
 
 def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_first: bool = False) -> Checkpoint:
@@ -67,7 +69,8 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         merged = _write(store, number, kind, pieces, since=since, until=until)
         gone = {part.name for part in merge.parts}
         parts = [*(part for part in parts if part.name not in gone), *merged]
-        dropped += [Dropped(part=part, into=[it.name for it in merged], by=number) for part in merge.parts]
+        into = [it.name for it in merged]
+        dropped += [Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts]
         cuts = sorted([*cuts, *new_cuts])
     return replace(
         checkpoint,
@@ -112,21 +115,23 @@ def _write(store: Store, number: int, kind: PartKind, pieces: Sequence[Piece], *
     for piece in pieces:
         if not piece.table.num_rows:
             continue
-        body, part = parquet.encode_part(piece.table, kind=kind, name=_new_name(number), since=since, until=until)
-        _put(store, part.name, body)
+        body, part = parquet.encode_part(piece.table, kind=kind, name=new_name(number), since=since, until=until)
+        put_part(store, part.name, body)
         if piece.statistics:
-            body, statistics = parquet.encode_statistics(piece.statistics(), name=_new_name(number))
-            _put(store, statistics.name, body)
+            body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(number))
+            put_part(store, statistics.name, body)
             part = structs.replace(part, statistics=statistics)
         found.append(part)
     return found
 
 
-def _new_name(number: int) -> str:
+def new_name(number: int) -> str:
+    """A new name for a part, or for statistics, of the checkpoint with this number."""
     return names.part(number, uuid4().hex)
 
 
-def _put(store: Store, name: str, body: bytes) -> None:
+def put_part(store: Store, name: str, body: bytes) -> None:
+    """Writes an object of a part."""
     if len(body) > MAX_BYTES:
         store.replace(name, body)
     else:
@@ -134,7 +139,18 @@ def _put(store: Store, name: str, body: bytes) -> None:
 
 
 def _still_there(before: Checkpoint, log: Log) -> list[Dropped]:
-    """The parts of earlier roots whose objects were listed, with the times at which they were dropped."""
+    """The parts of earlier roots, with the times at which they were dropped, as far as their objects were listed.
+
+    A part stays as long as an object of any part of the same merge is listed. A rebuild takes back only whole merges.
+    """
     root = log.checkpoints.get(before.number)
-    dated = [it if it.at or not root else structs.replace(it, at=root.modified) for it in before.dropped]
-    return [it for it in dated if not log.parts.keys().isdisjoint(it.part.objects)]
+    listed = {_merge_of(it) for it in before.dropped if not log.parts.keys().isdisjoint(it.part.objects)}
+    return [
+        structs.replace(it, at=root.modified) if root and not it.at and it.by <= before.number else it
+        for it in before.dropped
+        if _merge_of(it) in listed
+    ]
+
+
+def _merge_of(dropped: Dropped) -> tuple[int, tuple[str, ...]]:
+    return dropped.by, tuple(dropped.into)

@@ -8,6 +8,7 @@ from dbio_commit.commit.draft import Draft
 from dbio_commit.commit.operations import RULES
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.constraints import Constraints
+from dbio_commit.protocol.markers.schema import refuse_large
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.state import Metadata
@@ -16,10 +17,13 @@ from dbio_commit.protocol.state import Metadata
 def metadata_after(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
     """The table's columns and settings after the commit. `before` is as of its turn.
 
-    Raises CommitConflictError if another commit has changed what the transaction depends on since it began.
+    Raises CommitConflictError if another commit has changed what the transaction depends on since it began,
+    InvalidInputError if new columns take too many bytes.
     """
     _refuse_other_constraints(draft, before, where=where)
     schema = _schema_after(draft, before.schema, where=where)
+    if schema != before.schema:
+        refuse_large(schema)
     return Metadata(schema, turn, change(before.settings, draft.terms.sets))
 
 

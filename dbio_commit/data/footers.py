@@ -1,7 +1,7 @@
 """Reads the footer of a file: its rows, statistics and columns, and whether all readers can read it.
 
-For files that no dbio writer made: files of `new_file`, and those of a directory that is adopted. Without pyarrow, only
-the last bytes are checked. What all can read is in `physical`; whether the columns fit a table, in `fitting`.
+For files that no dbio writer made: files of `new_file`, and those of a directory that is adopted. What all can read is
+in `physical`; whether the columns fit a table, in `fitting`.
 """
 
 import io
@@ -42,7 +42,7 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What is known of one file. Fields are None if they need pyarrow and it is not installed."""
+    """What is known of one file. Fields are None if the file is broken."""
 
     path: str
     size: int
@@ -107,10 +107,6 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
             return Footer(path=path, size=size, broken=str(error))
     except ObjectNotFoundError:
         return None
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        return Footer(path=path, size=size)
     return parse_footer(end, path, size=size, statistics=statistics)
 
 

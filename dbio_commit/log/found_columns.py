@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.packages import needs
+from dbio_commit.data.columns import field, footer_columns, narrowest
 from dbio_commit.data.fitting import without
+from dbio_commit.data.rows import open_parquet
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.store import Store
-
-with needs("a table that has no recorded columns"):
-    from dbio_commit.data.columns import field, footer_columns, narrowest
-    from dbio_commit.data.rows import open_parquet
 
 
 def table_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any]:

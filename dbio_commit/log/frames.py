@@ -9,20 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.packages import needs
-from dbio_commit.protocol.partition_values import meant
-from dbio_commit.protocol.state import DataFile
-from dbio_commit.store import Store
-
-with needs("reading rows"):
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.log.found_columns import table_columns
+from dbio_commit.protocol.partition_values import meant
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.store import Store
 
 if TYPE_CHECKING:
     from dbio_commit.log.snapshot import Snapshot

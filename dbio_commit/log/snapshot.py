@@ -109,8 +109,8 @@ class Snapshot:
     scope: Scope
     """`table` for a dbio table; `directory` for a directory without a descriptor."""
     files: Sequence[DataFile]
-    """The live files: oldest first, or by directory if the table is large, so that its checkpoint has parts. Then they
-    are read when they are needed. As long as vacuum's retention, a snapshot can read them."""
+    """The live files, oldest first. The files of a large table are read when they are needed, and are in the order of
+    their directories. A snapshot can read them for the retention of vacuum; after that, take a new one."""
     partition_columns: Layout
     """The names of the partition columns, in the order of the directories; () if there are none."""
 
@@ -216,7 +216,7 @@ class Snapshot:
         `columns` are the columns to read, in this order; by default all. `filter` is a list of (column, operator,
         value), all of which must hold, or a list of such lists, of which one must hold. The operators are =, ==, !=, <,
         <=, >, >=, in and not in; None is null. Files in other partitions are not read. Columns are matched by name, in
-        any case; a column that a file lacks is null. Raises InvalidInputError, MissingPackageError without pyarrow,
+        any case; a column that a file lacks is null. Raises InvalidInputError,
         ObjectNotFoundError if vacuum has deleted a file since, StoreError.
         """
         from dbio_commit.log import frames
@@ -229,12 +229,12 @@ class Snapshot:
         return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
 
     def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
-        """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError also without pandas."""
+        """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError without pandas."""
         require("pandas", what="to_pandas")
         return self.to_arrow(columns, filter).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
-        """As `to_arrow`, as a Polars DataFrame. Raises MissingPackageError also without Polars."""
+        """As `to_arrow`, as a Polars DataFrame. Raises MissingPackageError without Polars."""
         library = require("polars", what="to_polars")
         frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
         return frame
@@ -247,7 +247,7 @@ class Snapshot:
     ) -> "duckdb.DuckDBPyRelation":
         """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default connection.
 
-        Raises MissingPackageError also without DuckDB.
+        Raises MissingPackageError without DuckDB.
         """
         library = require("duckdb", what="to_duckdb")
         relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
@@ -257,7 +258,8 @@ def encode_checkpoint(
         if len(whole) > limit_bytes or unpacked > max_unpacked(len(whole)):
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
-            _, commits = _decode(body, number=checkpoint.number, where="the checkpoint")
+            # earlier versions of this software read no header that is longer
+            _, commits = _decode(body, number=checkpoint.number, where="the checkpoint", limit_bytes=MAX_BYTES)
             for _ in commits:
                 pass
             if warn and body is not whole:
@@ -273,11 +275,20 @@ def encode_checkpoint(
 
 
 def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The body of a checkpoint whose parts hold the transactions. Raises InvalidInputError if no reader could read
-    it."""
-    header = _header(checkpoint, created, commits=0, schemas={})
-    packer = zlib.compressobj(9, wbits=_GZIP)
-    body = packer.compress(_as_line(header)) + packer.flush()
+    """The body of a checkpoint whose parts hold the transactions.
+
+    If it would be large, it leaves out the directories of row groups. If it would not fit, it also leaves out the
+    oldest of the dropped parts. Raises InvalidInputError if it does not fit then, or if no reader could read it.
+    """
+    line = _root_line(checkpoint, created)
+    if len(line) > MAX_BYTES // 2:
+        checkpoint = replace_fields(checkpoint, parts=tuple(part.without_directories() for part in checkpoint.parts))
+        line = _root_line(checkpoint, created)
+    body = _pack_line(line)
+    while len(body) > limit_bytes and checkpoint.dropped:
+        left_out = (len(checkpoint.dropped) + 1) // 2
+        checkpoint = replace_fields(checkpoint, dropped=checkpoint.dropped[left_out:])
+        body = _pack_line(_root_line(checkpoint, created))
     try:
         if len(body) <= limit_bytes:
             decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
@@ -288,6 +299,21 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
         f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
         f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
     )
+
+
+def _root_line(checkpoint: Checkpoint, created: datetime) -> bytes:
+    return _as_line(_header(checkpoint, created, commits=0, schemas={}))
+
+
+def _pack_line(line: bytes) -> bytes:
+    """The body with this line. A line that repeats itself is packed less well, so that readers unpack it."""
+    body = b""
+    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):  # the latter packs at most 8 times smaller
+        packer = zlib.compressobj(9, wbits=_GZIP, strategy=strategy)
+        body = packer.compress(line) + packer.flush()
+        if len(line) <= max_unpacked(len(body)):
+            break
+    return body
 
 
 def _left_out(checkpoint: Checkpoint, size: int, unpacked: int) -> str:
@@ -394,11 +420,16 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
     )
 
 
-def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[Decided]]:
+def _decode(
+    body: bytes, *, number: int, where: str, limit_bytes: int | None = None
+) -> tuple[_Header, Iterator[Decided]]:
     """The header, and the commits one after the other. Only at the end of the commits is it known that the body is
-    valid."""
-    lines = _unpack(body, where=where)
-    header = decode_body(_Header, next(lines, b""), where=where)
+    valid.
+
+    `limit_bytes` is the most bytes of the header, unpacked; by default those of any body of this size.
+    """
+    lines, limit = _unpack(body, where=where), max_unpacked(len(body)) if limit_bytes is None else limit_bytes
+    header = decode_body(_Header, next(lines, b""), where=where, limit_bytes=limit)
     if header.number != number:
         raise CorruptMarkerError(f"{where} records another number, {header.number}; {BRING_BACK}")
     for schema in header.schemas:
@@ -444,14 +475,19 @@ def _schema(schemas: Sequence[Raw], index: int | None, *, where: str) -> Raw:
 def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
     """The lines, one after the other, so that no body takes unbounded memory."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
-    limit, size, rest = max_unpacked(len(body)), 0, b""
+    limit, size, rest = max_unpacked(len(body)), 0, list[bytes]()
     for piece in _unpack_pieces(unpacker, body, where=where):
         size += len(piece)
-        *whole, rest = (rest + piece).split(b"\n")
-        if size > limit or len(rest) > MAX_BYTES:
+        if size > limit:
             raise CorruptMarkerError(f"{where} unpacks to more bytes than any writer packs; {BRING_BACK}")
-        yield from whole
-    if rest or unpacker.unused_data:
+        end, *more = piece.split(b"\n")
+        rest.append(end)
+        if more:
+            yield b"".join(rest)
+            *whole, last = more
+            yield from whole
+            rest = [last]
+    if any(rest) or unpacker.unused_data:
         raise CorruptMarkerError(f"{where} has more bytes after its end; {BRING_BACK}")
 
 

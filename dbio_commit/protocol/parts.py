@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import Body, Count, in_utc, written
@@ -36,7 +36,7 @@ class Group(Body, frozen=True, kw_only=True):
     crc: Crc
     """The CRC-32 of these bytes."""
     directories: list[str] | None = None
-    """The directories of its files, sorted; None if they are many."""
+    """The directories of its files, sorted; None if the list would be long."""
 
 
 class Statistics(Body, frozen=True, kw_only=True):
@@ -103,6 +103,10 @@ class Part(Body, frozen=True, kw_only=True):
     def objects(self) -> list[str]:
         """The names of its objects."""
         return [self.name, *([self.statistics.name] if self.statistics else [])]
+
+    def without_directories(self) -> "Part":
+        """The same part, without lists of directories. Its readers skip fewer row groups."""
+        return structs.replace(self, groups=[structs.replace(group, directories=None) for group in self.groups])
 
 
 class State(Body, frozen=True, kw_only=True):

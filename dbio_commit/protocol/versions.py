@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.json import encode as encode_text
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.markers.bodies import Body, Count
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.start import App
@@ -23,6 +25,17 @@ AppVersion = tuple[str, int | date]
 MOST_RANGES = 10_000
 """At most this many ranges for each application: more than a year of hours, each of which is a range. The lowest are
 forgotten first."""
+
+MOST_RANGES_IN_ALL = 300_000
+"""At most this many ranges for all applications of a table together. The lowest ranges of the applications that have
+the most are forgotten first."""
+
+MOST_ID_BYTES = 24 * 1024**2
+"""The most bytes that the application ids of a table may take in a checkpoint. Ids are never forgotten, so a writer
+refuses a new one (`refuse_new_id`). With all ranges, a schema and the settings they fit into one object."""
+
+_ID_BYTES = 120
+"""Bytes of an application besides its id, which a checkpoint has twice: three numbers, and the names of keys."""
 
 Fate = Literal["new", "committed", "passed", "unknown"]
 """What happens to a version: it is to be committed, was committed, is lower than one that counted up, or is not known.
@@ -66,7 +79,44 @@ def add_up(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -
         if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
             new.setdefault(app.id, set()).add(app.version)
     added = {id: before[id].adding(it) if id in before else _joined((v, v) for v in it) for id, it in new.items()}
-    return {**before, **added}
+    return _bounded({**before, **added})
+
+
+def _bounded(versions: dict[str, Versions]) -> dict[str, Versions]:
+    """The versions with as many ranges in all as a checkpoint keeps. Each application keeps its highest."""
+    counts = sorted(len(it.ranges) for it in versions.values())
+    left, most = MOST_RANGES_IN_ALL, 0
+    if sum(counts) <= left:
+        return versions
+    for place, count in enumerate(counts):
+        most = max(left // (len(counts) - place), 1)  # for each of those that are left
+        if count > most:
+            break
+        left -= count
+    return {id: it if len(it.ranges) <= most else _highest(it, most) for id, it in versions.items()}
+
+
+def _highest(versions: Versions, most: int) -> Versions:
+    kept = versions.ranges[-most:]
+    return Versions(ranges=kept, known_from=max(versions.known_from, kept[0][0]))
+
+
+def refuse_new_id(app: App, committed: Mapping[str, Versions], *, where: str) -> None:
+    """Raises InvalidInputError if this application id is new, and the table has no room for its id."""
+    if app.id in committed:
+        return
+    used = sum(map(_bytes_of, committed))
+    if used + _bytes_of(app.id) > MOST_ID_BYTES:
+        raise InvalidInputError(
+            f"{where} has {len(committed)} application ids, which take {used} bytes in a checkpoint: there is no room "
+            f"for a new one, {app.id[:100]!r}, since a table keeps at most {MOST_ID_BYTES} bytes of them, for good. "
+            "Nothing was committed. Use one id for each job, and put what distinguishes its runs into the version, "
+            "such as a day. Ids that the table has go on working"
+        )
+
+
+def _bytes_of(id: str) -> int:
+    return 2 * len(encode_text(id)) + _ID_BYTES
 
 
 def fate_of(app: App, committed: Mapping[str, Versions]) -> Fate:
@@ -106,10 +156,8 @@ def _joined(ranges: Iterable[tuple[int, int]], known_from: int = 0) -> Versions:
             found[-1] = found[-1][0], max(last, found[-1][1])
         else:
             found.append((first, last))
-    kept = found[-MOST_RANGES:]
-    return Versions(
-        ranges=tuple(kept), known_from=known_from if len(kept) == len(found) else max(known_from, kept[0][0])
-    )
+    all_ranges = Versions(ranges=tuple(found), known_from=known_from)
+    return _highest(all_ranges, MOST_RANGES) if len(found) > MOST_RANGES else all_ranges
 
 
 # --- as callers write them ----------------------------------------------------------------------------------------

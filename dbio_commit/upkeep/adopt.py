@@ -35,7 +35,7 @@ from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.descriptor import ADOPTED
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
-from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.schema import pack_schema, refuse_large
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
@@ -205,7 +205,7 @@ def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[s
 
 def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The partition columns with the types that Spark infers, and notes on those that get another type."""
-    from dbio_commit.data import columns as kinds  # needs pyarrow, which is installed if columns of files are known
+    from dbio_commit.data import columns as kinds
 
     fields: list[Mapping[str, Any]] = []
     notes: list[str] = []
@@ -238,6 +238,7 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
         for file in snapshot.files
     ]
     rows = count_rows((file.path for file in files), found.rows) if found.rows else None
+    refuse_large(found.schema)
     info = CommitInfo(
         recorded="adopt",
         commit_id=new_uuid(clock),

@@ -297,7 +297,6 @@ except dbio_commit.MissingPackageError as error:
     ("method", "blocked", "printed"),
     [
         ("to_arrow", ["pyspark"], "1"),
-        ("to_arrow", ["pyarrow"], "pip install pyarrow"),
         ("to_pandas", ["pandas"], "pip install pandas"),
         ("to_polars", ["polars"], "pip install polars"),
         ("to_duckdb", ["duckdb"], "pip install duckdb"),

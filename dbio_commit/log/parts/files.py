@@ -18,7 +18,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
-from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.parts.reader import StoredCommits
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -67,7 +67,8 @@ class PartFiles(FilesInParts):
         assert root.state
         self._store, self._root, self._layout = store, root, layout
         self._state = root.state
-        self._reader = PartReader(store, root.number)
+        assert isinstance(root.commits, StoredCommits)
+        self._reader = root.commits.reader
         self._parts = [part for part in root.parts if part.kind == "files"]
         self._news = resolve(news)
         self._removed = {path for commit in self._news for path in commit.marker.removed}
@@ -210,7 +211,7 @@ class PartFiles(FilesInParts):
             if removed or replaced:
                 live = _without(live, removed | replaced)
             if self._removed_tids:
-                gone = pa.array(sorted(self._removed_tids), pa.string())
+                gone = rows.texts(sorted(self._removed_tids))
                 live = live.filter(pc.invert(pc.is_in(live["tid"].cast(pa.string()), value_set=gone)))
             if live.num_rows:
                 yield live
@@ -231,17 +232,13 @@ class PartFiles(FilesInParts):
         for window in self._windows(is_hopeful):
             wanted = {key for it in window.groups for key in it.keys}
             kept = {key: table for key, table in kept.items() if key in wanted}
-            missing = [
-                it for it in window.groups if any((it.part.name, i) not in kept for i in range(it.first, it.last + 1))
-            ]
+            missing = [it for it in window.groups if any(key not in kept for key in it.keys)]
             for it, table in zip(missing, self._store.in_parallel(self._read, missing), strict=True):
-                start = 0
-                for i in range(it.first, it.last + 1):
-                    count = it.part.groups[i].rows
-                    kept[it.part.name, i] = table.slice(start, count)
-                    start += count
-            tables = [_within(kept[it.part.name, i], window)
-                      for it in window.groups for i in range(it.first, it.last + 1)]  # fmt: skip
+                ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
+                starts = [0, *ends[:-1]]
+                kept |= {key: table.slice(start, end - start)
+                         for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
+            tables = [_within(kept[key], window) for it in window.groups for key in it.keys]
             table = rows.without_gone(pa.concat_tables(tables), keep_gone=False)
             if may is not None:
                 table = _in_directories(table, is_hopeful)
@@ -252,9 +249,8 @@ class PartFiles(FilesInParts):
         part = groups.part
         table = self._reader.table(part, range(groups.first, groups.last + 1))
         first = sum(group.rows for group in part.groups[: groups.first])
-        number = pa.repeat(pa.scalar(self._parts.index(part), pa.int32()), table.num_rows)
-        table = table.append_column("part", number)
-        return table.append_column("place", pa.array(range(first, first + table.num_rows), pa.int64()))
+        table = table.append_column("part", rows.numbers([self._parts.index(part)] * table.num_rows))
+        return table.append_column("place", rows.numbers(range(first, first + table.num_rows)))
 
     def _windows(self, is_hopeful: Callable[[str], bool]) -> list[_Window]:
         chosen: list[tuple[Part, int]] = []
@@ -394,7 +390,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
-    wanted = pa.array({names.split(path)[1] for path in paths}, pa.string())
+    wanted = rows.texts({names.split(path)[1] for path in paths})
     places = pc.indices_nonzero(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
 
@@ -415,12 +411,12 @@ def _all_but(count: int, lost: Collection[int]) -> Any:
     mask = bytearray(b"\x01") * count
     for place in lost:
         mask[place] = 0
-    return pa.array(mask, pa.uint8()).cast(pa.bool_())
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(mask)]).cast(pa.bool_())
 
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
     directory = rows.dictionary(table["directory"])
-    wanted = pa.array([is_hopeful(text) for text in rows.listed(directory.dictionary)], pa.bool_())
+    wanted = rows.numbers(map(is_hopeful, rows.listed(directory.dictionary))).cast(pa.bool_())
     return table.filter(wanted.take(directory.indices))
 
 
@@ -452,7 +448,7 @@ def _facts(
         for group, mine in by_group.items():
             base = ends[group] - source.group_rows[group]
             table = source.read([name for own in spelled.values() for name in own], group)
-            table = table.take(pa.array([places[i] - base for i in mine], pa.int64()))
+            table = table.take(rows.numbers(places[i] - base for i in mine))
             for column, own in spelled.items():
                 for name in own:
                     fact, kind = name.split(".", 2)[:2]

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbio_commit.base.errors import CheckpointLostError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader
-from dbio_commit.protocol.parts import Cut, Key, Merge, Part
+from dbio_commit.protocol.parts import Cut, Key, Merge
 
 _log = get_logger(__name__)
 
@@ -52,16 +51,16 @@ def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
 def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
     tables = [reader.table(part) for part in wanted.parts]
     table = pa.concat_tables(tables)
-    table = table.append_column("place", pa.array(range(table.num_rows), pa.int64()))
+    table = table.append_column("place", rows.numbers(range(table.num_rows)))
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
-    inputs = _Inputs([_statistics(reader, part) for part in wanted.parts], [it.num_rows for it in tables])
+    inputs = _Inputs([reader.statistics(part) for part in wanted.parts], [it.num_rows for it in tables])
     starts, cuts = _cut(table, Cut(wanted.pieces, wanted.cuts))
     pieces: list[Piece] = []
     for start, stop in pairwise([*starts, table.num_rows]):
         some = table.slice(start, stop - start)
         if some.num_rows:
-            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.listed(some["place"]))))
+            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.integers(some["place"]))))
     return pieces, cuts
 
 
@@ -77,15 +76,6 @@ def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
             cuts.append(key)
             starts.add(place)
     return sorted(starts - {table.num_rows}), cuts
-
-
-def _statistics(reader: PartReader, part: Part) -> OpenStatistics | None:
-    """The statistics of a part; None if they are lost. They are hints, so that the merge goes on without them."""
-    try:
-        return reader.statistics(part)
-    except CheckpointLostError as error:
-        _log.warning("no file of %s is skipped by its values any more: %s", part.name, error)
-        return None
 
 
 class _Inputs:
@@ -117,7 +107,7 @@ class _Inputs:
             order += mine
             pieces += self._of_input(k, [places[i] - self._starts[k] for i in mine])
         table = pa.concat_tables([self.schema.empty_table(), *pieces], promote_options="default")
-        return table.take(pc.sort_indices(pa.array(order, pa.int64())))
+        return table.take(pc.array_sort_indices(rows.numbers(order)))
 
     def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:
         try:
@@ -145,5 +135,5 @@ class _Inputs:
             base = ends[group] - source.group_rows[group]
             if k not in self._groups or self._groups[k][0] != group:
                 self._groups[k] = (group, self._read(source, group, source.group_rows[group]))
-            yield self._groups[k][1].take(pa.array([it - base for it in local[i:j]], pa.int64()))
+            yield self._groups[k][1].take(rows.numbers(it - base for it in local[i:j]))
             i = j

@@ -52,16 +52,17 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     """The object of a part with these rows, which are sorted, and its description."""
     sink = io.BytesIO()
     dictionaries: Any = [it.name for it in table.schema if pa.types.is_dictionary(it.type)]
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
-        row_group_size=GROUP_ROWS,
         use_dictionary=dictionaries,
         column_encoding=None if kind == "commits" else {"size": "DELTA_BINARY_PACKED"},
         write_statistics=["directory"] if kind == "files" else False,
         write_page_checksum=True,
-    )
+    ) as writer:
+        for start in range(0, table.num_rows, GROUP_ROWS):
+            writer.write_table(_with_own_texts(table.slice(start, GROUP_ROWS), dictionaries))
     body = sink.getvalue()
     footer = pq.read_metadata(io.BytesIO(body))
     end = len(body) - footer.serialized_size - _MAGIC_BYTES
@@ -88,13 +89,21 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
     return body, part
 
 
-MOST_DIRECTORIES = 4096
-"""If a row group has files in more directories, the root does not list them."""
+DIRECTORIES_BYTES = 16 * 1024
+"""If the directories of a row group have more bytes together, the root does not list them."""
 
 
 def _directories(table: pa.Table) -> list[str] | None:
     found = sorted(listed(pc.unique(table["directory"].cast(pa.string()))))
-    return found if len(found) <= MOST_DIRECTORIES else None
+    return found if sum(len(it.encode()) + len('"",') for it in found) <= DIRECTORIES_BYTES else None
+
+
+def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows with dictionaries of the texts that occur in them: each row group would have all texts of the table."""
+    for name in columns:
+        own = table[name].cast(pa.string()).dictionary_encode()
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), own)
+    return table
 
 
 def _start(group: Any) -> int:
@@ -154,7 +163,8 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
             group.rows for group in part.groups
         ]:
             raise DamagedPart("the row groups are not those that the root describes")
-        table = parquet.read_row_groups(sorted(bodies), columns=schema.names, use_threads=False)
+        each = [parquet.read_row_group(i, columns=schema.names, use_threads=False) for i in sorted(bodies)]
+        table = pa.concat_tables(each)  # read at once, they would take twice as much memory
     if not table.schema.equals(schema):
         raise DamagedPart("the columns are not those of a part")
     return table

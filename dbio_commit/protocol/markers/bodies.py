@@ -125,10 +125,13 @@ class _Version(Struct):
     version: int | float | str = VERSION
 
 
-def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT) -> _B:
-    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
-    if len(body) > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes more than {MAX_BYTES}; {mend}")
+def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT, limit_bytes: int | None = None) -> _B:
+    """`limit_bytes` is the most bytes that a writer writes, MAX_BYTES if it is None.
+
+    Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
+    """
+    if len(body) > (most := MAX_BYTES if limit_bytes is None else limit_bytes):
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes more than {most}; {mend}")
     try:
         return decode_as(model, body)
     except ValueError as error:

@@ -21,6 +21,19 @@ MOST_NESTED_READ = 200
 """The most levels in a schema that is read. Earlier versions wrote slightly more."""
 
 
+MOST_SCHEMA_BYTES = 16 * 1024**2
+"""No writer changes the columns of a table to more bytes of JSON: the first line of a checkpoint has them, too."""
+
+
+def refuse_large(schema: Mapping[str, Any] | None) -> None:
+    """Raises InvalidInputError for new columns that take too many bytes."""
+    if (size := memoryview(pack_schema(schema)).nbytes) > MOST_SCHEMA_BYTES:
+        raise InvalidInputError(
+            f"these columns take {size} bytes as JSON, and a table records at most {MOST_SCHEMA_BYTES}; nothing was "
+            "committed: write fewer columns, or shorter names and comments"
+        )
+
+
 def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
     """The text of a `CommitInfo`'s schema. Raises InvalidInputError for what is no JSON, or is nested too deeply."""
     if schema is None:

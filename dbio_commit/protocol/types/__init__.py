@@ -2,7 +2,8 @@
 
 To add a type, add a row to `TYPES`, and its cases to the tests. `tests/unit/protocol/test_types.py` goes over all rows,
 and asks each part of the code that works with types. A row has names of Arrow's constructors rather than Arrow's types,
-since this module is also used without pyarrow. Nested types have no rows: arrays, maps and structs consist of these.
+since most processes that use this module import no pyarrow. Nested types have no rows: arrays, maps and structs consist
+of these.
 """
 
 import re

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.base.packages import needs
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.data import columns as kinds
 from dbio_commit.data.fitting import without
+from dbio_commit.log.found_columns import table_columns
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
@@ -27,14 +30,8 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
+from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
 from dbio_commit.upkeep.publish import publish_as_set
-
-with needs("compaction"):
-    import pyarrow as pa
-
-    from dbio_commit.data import columns as kinds
-    from dbio_commit.log.found_columns import table_columns
-    from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
 
 _log = get_logger(__name__)
 

@@ -21,7 +21,6 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
-from dbio_commit.base.packages import require
 from dbio_commit.base.texts import command
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_respelled
@@ -141,13 +140,9 @@ def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> 
 def _columns(store: Store, live: Live) -> Mapping[str, Any]:
     if live.snapshot.schema is not None:
         return live.snapshot.schema
-    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.found_columns").table_columns(store, live.snapshot)
-    return columns
+    from dbio_commit.log.found_columns import table_columns  # imports pyarrow, which most publications do without
 
-
-def _with_pyarrow(module: str) -> Any:
-    """The module of dbio, which imports pyarrow. Raises MissingPackageError if pyarrow is not installed."""
-    return require(module, what="a publication for Delta that has a checkpoint, or columns that no writer recorded,")
+    return table_columns(store, live.snapshot)
 
 
 def _engine() -> str:
@@ -250,14 +245,13 @@ def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id:
     version, entry = listing.versions[number], listing.checkpoints[number]
     head = decode_version(read_head(store, version), where=store.url_of(version.path))
     _refuse_others(store, number, head, table_id)
-    where, checkpoints = store.url_of(entry.path), _with_pyarrow(_CHECKPOINTS)
-    state: DeltaState = checkpoints.decode_checkpoint(read_whole(store, entry), where=where)
+    from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint
+
+    where = store.url_of(entry.path)
+    state = decode_checkpoint(read_whole(store, entry), where=where)
     if state.metadata.get("id") != table_id:
         raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
     return replace(state, mark=head.mark)
-
-
-_CHECKPOINTS = "dbio_commit.upkeep.publish.delta_checkpoint"
 
 
 def _torn(store: Store, number: int) -> CorruptMarkerError:
@@ -293,9 +287,10 @@ def _write_checkpoint(
         if at > since and path not in live.files
     }
     files = delta_files(live, live.files.keys(), columns)
+    from dbio_commit.upkeep.publish.delta_checkpoint import encode_checkpoint
+
     try:
-        encode = _with_pyarrow(_CHECKPOINTS).encode_checkpoint
-        body: bytes = encode(files, removed, metadata=state.metadata, protocol=state.protocol)
+        body = encode_checkpoint(files, removed, metadata=state.metadata, protocol=state.protocol)
         store.put_if_absent(checkpoint_path(number), body)
         count = 2 + len(files) + len(removed)
         store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())

@@ -12,7 +12,6 @@ from dbio_commit.base.errors import (
     CheckpointLostError,
     CorruptMarkerError,
     DbioError,
-    MissingPackageError,
     ObjectNotFoundError,
     TransactionStateError,
     UnsupportedTableError,
@@ -132,7 +131,7 @@ class TableVacuum:
             old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
         except ObjectNotFoundError:  # another vacuum was faster
             return
-        except (UnsupportedTableError, CorruptMarkerError, MissingPackageError) as error:
+        except (UnsupportedTableError, CorruptMarkerError) as error:
             self._hands.warnings.append(f"nothing of the Delta log is deleted: {error}")
             return
         self._hands.delete(plan.superseded(old))

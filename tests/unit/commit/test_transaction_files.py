@@ -3,7 +3,6 @@
 Rules: PROTOCOL.md 6.4, 9.2.
 """
 
-import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -65,15 +64,8 @@ NO_PARQUET = [b"", b"rows", b"PAR1 and then it was killed"]
 NO_FOOTER = b"PAR1\0\0\0\0\xff\xff\xff\x7fPAR1"
 
 
-@pytest.mark.parametrize(
-    ("body", "has_pyarrow"),
-    [*((body, False) for body in NO_PARQUET), *((body, True) for body in (*NO_PARQUET, NO_FOOTER))],
-)
-def test_a_file_that_is_no_parquet_is_refused_by_name_and_nothing_is_committed(
-    table: Table, body: bytes, has_pyarrow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not has_pyarrow:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
+@pytest.mark.parametrize("body", [*NO_PARQUET, NO_FOOTER])
+def test_a_file_that_is_no_parquet_is_refused_by_name_and_nothing_is_committed(table: Table, body: bytes) -> None:
     transaction = table.begin()
     path = Path(transaction.new_file())
     path.write_bytes(body)
@@ -82,14 +74,6 @@ def test_a_file_that_is_no_parquet_is_refused_by_name_and_nothing_is_committed(
     assert not path.exists()
     assert table.history() == []
     assert table.check().pending == []
-
-
-def test_a_good_file_is_committed_without_pyarrow_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    transaction = table.begin()
-    pq.write_table(ROWS, transaction.new_file())
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (file,) = transaction.commit().files
-    assert (file.rows, file.statistics) == (None, None)
 
 
 def test_a_table_on_a_store_of_the_callers_making_takes_any_bytes_unless_told_otherwise() -> None:

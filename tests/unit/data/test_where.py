@@ -10,7 +10,10 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.table import Table
 from tests.builders import DESCRIPTOR, World, data
+from tests.writers import stage
 
 TYPES = {
     "id": "long", "price": "decimal(10,2)", "wide": "decimal(38,30)", "kind": "string", "share": "double",
@@ -224,3 +227,39 @@ def test_columns_that_nobody_recorded_leave_nothing_out() -> None:
     world = World()
     world.commit("1", [data("1")])
     assert len(world.snapshot().where("anything = 1").files) == 1
+
+
+# --- of a table ---------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_with_a_condition_is_the_snapshot_of_that_condition(table: Table) -> None:
+    for day in ("2026-11-20", "2026-11-21"):
+        transaction = table.begin(partition_by=["day"])
+        bounds = Bounds(f"{day}T12:00:00Z", f"{day}T13:00:00Z", 0)
+        stage(table, transaction, partition={"day": day}, statistics={"seen": bounds})
+        kinds = {"seen": "timestamp", "day": "date"}
+        fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+        transaction.commit({"type": "struct", "fields": fields})
+    first, second = (file.path for file in table.snapshot().files)
+    for condition, zone, paths in (
+        ("day = '2026-11-21'", None, [second]),
+        ("day = '2026-11-22'", None, []),
+        ("seen <= '2026-11-20 18:00:00'", "Asia/Tokyo", []),
+        ("seen <= '2026-11-20 18:00:00'", "UTC", [first]),
+    ):
+        expected = table.snapshot().where(condition, time_zone=zone)
+        found = table.snapshot(where=condition, time_zone=zone)
+        assert found == expected
+        assert [file.path for file in found.files] == paths
+    assert not table.snapshot(table.history()[-1].tid, where="day = '2026-11-21'").files
+    assert len(table.snapshot(where=None).files) == 2
+
+
+def test_a_snapshot_with_what_is_no_condition_is_refused(table: Table) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    transaction.commit(SCHEMA)
+    with pytest.raises(InvalidInputError, match="nothing"):
+        table.snapshot(where="nothing = 1")
+    with pytest.raises(InvalidInputError, match="there is no `where`"):
+        table.snapshot(time_zone="UTC")

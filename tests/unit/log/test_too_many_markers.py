@@ -214,7 +214,8 @@ def test_a_vacuum_goes_on_if_no_checkpoint_of_a_part_fits(
     def refuse(*args: object, **options: object) -> NoReturn:
         raise InvalidInputError("the checkpoint would be too large")
 
-    monkeypatch.setattr(checkpoints, "encode_checkpoint", refuse)
+    for encode in ("encode_checkpoint", "encode_root"):
+        monkeypatch.setattr(checkpoints, encode, refuse)
     report = vacuum_table(full, VacuumOptions())
     assert [it.message for it in report.failed] == ["the checkpoint would be too large"]
     assert removed.isdisjoint(store.objects)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -19,16 +20,19 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import checkpoint as checkpoint_module
-from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint
+from dbio_commit.protocol import names, versions
+from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import bodies
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker, bounds_in, unpack_files
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files, without_statistics
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.parts import Dropped, Group, Part, State
 from dbio_commit.protocol.state import Metadata, live_files
-from dbio_commit.protocol.versions import only_highest
-from tests.builders import NOW, columns, data, marker
+from dbio_commit.protocol.versions import Versions, only_highest, refuse_new_id
+from tests.builders import NOW, columns, data, marker, versions_of
 from tests.unit.checkpointed import (
     GOOD,
     HEADER,
@@ -167,6 +171,87 @@ def test_a_line_that_is_longer_than_any_marker_is_not_written(monkeypatch: pytes
     monkeypatch.setattr(bodies, "MAX_BYTES", 1000)
     with pytest.raises(InvalidInputError, match="no reader could read it"):
         encode_checkpoint(sample([Decided(NOW, "1", marker(["a" * 900]))]), created=NOW)
+
+
+# --- roots --------------------------------------------------------------------------------------------------------
+
+
+def part(number: int, *, directories: Sequence[str] = ()) -> Part:
+    directory = max(directories, default="")
+    first = min(directories, default="")
+    group = Group(first=[first, ""], rows=9, at=4, bytes=96, crc=0, directories=sorted(directories))
+    name = names.part(number, f"{number:032x}")
+    return Part(kind="files", name=name, since=number, until=number, bytes=200, footer=100, crc=0, groups=[group],
+                last=[directory, ""])  # fmt: skip
+
+
+STATE = State(files=0, bytes=0, layouts=[])
+
+
+def root(**more: Any) -> Checkpoint:
+    return Checkpoint(number=7, **{"parts": (part(1),), "state": STATE, **more})
+
+
+def reread(checkpoint: Checkpoint, *, most: int = MAX_BYTES) -> Checkpoint:
+    body = encode_root(checkpoint, created=NOW, limit_bytes=most)
+    assert len(body) <= most
+    return decode_checkpoint(body, number=7, where=WHERE)
+
+
+def test_a_root_that_would_be_large_leaves_out_the_directories_of_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = tuple(part(number, directories=[f"day={it:05}" for it in range(50)]) for number in (1, 2))
+    assert reread(root(parts=parts)).parts == parts
+    monkeypatch.setattr(checkpoint_module, "MAX_BYTES", 2500)
+    assert reread(root(parts=parts)).parts == tuple(it.without_directories() for it in parts)
+
+
+def test_a_root_that_would_not_fit_leaves_out_the_parts_that_were_dropped_first() -> None:
+    dropped = tuple(Dropped(part=part(number), into=[], by=number) for number in range(10, 200))
+    assert reread(root(dropped=dropped)).dropped == dropped
+    most = 2 * len(encode_root(root(dropped=dropped[:50]), created=NOW))
+    kept = reread(root(dropped=dropped), most=most).dropped
+    assert 50 < len(kept) < len(dropped)
+    assert kept == dropped[-len(kept) :]
+
+
+@pytest.mark.parametrize("id", ["0", "\0", "id"])
+def test_a_root_holds_all_ids_and_ranges_that_a_table_may_have(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they are alike, and would be packed more than readers unpack. All bounds are a tenth."""
+    for name in ("MOST_ID_BYTES", "MOST_RANGES_IN_ALL"):
+        monkeypatch.setattr(versions, name, getattr(versions, name) // 10)
+    apps: dict[str, Versions] = {}
+    with suppress(InvalidInputError):
+        for number in count():
+            new = id + f"{number:05}" + id * 990 if len(id) == 1 else f"{id}-{number}"
+            if not number % 500:
+                refuse_new_id(App(id=new, version=0), apps, where="")
+            apps[new] = Versions(ranges=((number, number),))
+    many = versions.MOST_RANGES_IN_ALL - len(apps)
+    high = Versions(ranges=tuple((it, it) for it in range(1 << 62, (1 << 62) + 2 * many, 2)))
+    apps[next(iter(apps))] = high
+    assert reread(root(apps=apps), most=MAX_BYTES // 10).apps == apps
+
+
+def test_a_line_is_packed_no_more_than_readers_unpack() -> None:
+    line = b"a" * 8 * MEGABYTE
+    body = checkpoint_module._pack_line(line)
+    assert gzip.decompress(body) == line
+    assert len(line) <= checkpoint_module.max_unpacked(len(body)) < 2 * len(line) * 100 // 8
+
+
+def test_the_first_line_of_a_root_may_be_longer_than_a_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MAX_BYTES", 1000)
+    dropped = tuple(Dropped(part=part(number), into=[], by=number) for number in range(10, 50))
+    assert reread(root(dropped=dropped)).dropped == dropped
+
+
+def test_the_first_line_of_another_checkpoint_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions of this software would not read it."""
+    apps = {f"{number:0900}": versions_of(1) for number in range(3)}
+    encode_checkpoint(Checkpoint(number=7, apps=apps), created=NOW)
+    monkeypatch.setattr(checkpoint_module, "MAX_BYTES", 2000)
+    with pytest.raises(InvalidInputError, match="no reader could read it"):
+        encode_checkpoint(Checkpoint(number=7, apps=apps), created=NOW)
 
 
 # --- hostile bodies -----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Rules: PROTOCOL.md 9.5.
 
 import gzip
 import json
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.json import encode
 
 from dbio_commit.base.errors import AppVersionError, CorruptMarkerError, InvalidInputError
 from dbio_commit.commit.begin import check_app
@@ -19,7 +21,15 @@ from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.protocol import versions
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.markers.start import App
-from dbio_commit.protocol.versions import AppVersion, add_up, fate_of, only_highest, parse_version
+from dbio_commit.protocol.versions import (
+    AppVersion,
+    Versions,
+    add_up,
+    fate_of,
+    only_highest,
+    parse_version,
+    refuse_new_id,
+)
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import marker, versions_of
@@ -78,6 +88,60 @@ def test_of_too_many_ranges_the_lowest_are_unknown() -> None:
     assert (found.ranges, found.known_from) == (((3, 3), (5, 5), (7, 8)), 3)
     assert fate_of(App(id="a", version=1, any_order=True), {"a": found}) == "unknown"
     assert fate_of(App(id="a", version=4, any_order=True), {"a": found}) == "new"
+
+
+RANGES_BY_ID = st.dictionaries(st.sampled_from("abcde"), st.sets(st.integers(0, 60), min_size=1), min_size=1)
+
+
+@given(RANGES_BY_ID, RANGES_BY_ID, st.integers(5, 40), st.integers(0, 61))
+def test_of_too_many_ranges_of_all_applications_the_lowest_of_the_longest_are_forgotten(
+    before: dict[str, set[int]], then: dict[str, set[int]], most: int, other: int
+) -> None:
+    told = {id: before.get(id, set()) | then.get(id, set()) for id in before.keys() | then.keys()}
+    whole = {id: versions_of(*it) for id, it in told.items()}
+    with patch.object(versions, "MOST_RANGES_IN_ALL", most):
+        committed = {id: versions_of(*it) for id, it in before.items()}
+        found = add_up([marker(app=App(id=id, version=it)) for id in then for it in then[id]], before=committed)
+    lengths = {id: len(it.ranges) for id, it in found.items()}
+    assert sum(lengths.values()) <= most
+    for id, it in found.items():
+        assert it.ranges == whole[id].ranges[-lengths[id] :]
+        assert it.known_from == (it.ranges[0][0] if it.ranges != whole[id].ranges else 0)
+        if it.ranges != whole[id].ranges:  # no other has more, but for what does not come out even
+            assert lengths[id] == max(lengths.values())
+        fate = fate_of(App(id=id, version=other, any_order=True), found)
+        assert fate == "unknown" or (fate == "committed") == (other in told[id])
+
+
+IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@given(st.lists(IDS, unique=True), IDS, st.integers(0, 3000))
+def test_application_ids_take_no_more_bytes_in_a_checkpoint_than_a_table_keeps_of_them(
+    ids: list[str], last: str, most: int
+) -> None:
+    committed: dict[str, Versions] = {}
+    longest = Versions(ranges=((0, (1 << 63) - 1),), known_from=(1 << 63) - 1)
+    with patch.object(versions, "MOST_ID_BYTES", most):
+        for id in ids:
+            with suppress(InvalidInputError):
+                refuse_new_id(App(id=id, version=1), committed, where="here")
+                committed[id] = longest
+        for id in committed:
+            refuse_new_id(App(id=id, version=2), committed, where="here")  # those that are there go on
+    apps = {id: it.highest for id, it in committed.items()}
+    room = most + len("{}") + len("{}") + len(committed) * len(encode(longest.ranges))
+    assert len(encode(apps)) + len(encode(committed)) <= room
+
+
+def test_a_new_id_for_which_there_is_no_room_is_refused_before_a_file_is_written(table: Table) -> None:
+    write(table, app=("nightly", 1))
+    with patch.object(versions, "MOST_ID_BYTES", 200):
+        with pytest.raises(InvalidInputError, match=r"has 1 application ids.*'hourly'.*one id for each job"):
+            write(table, app=("hourly", 1))
+        write(table, app=("nightly", 2))
+    assert len(table.snapshot().files) == 2
+    write(table, app=("hourly", 1))
 
 
 def test_years_of_days_and_of_batches_take_few_bytes() -> None:

@@ -10,7 +10,6 @@ from markdown_it import MarkdownIt
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.upkeep.compact.options import CompactOptions
 from vacuum import VacuumOptions
-from vacuum import config as config_module
 from vacuum.config import CompactConfig, Config, HttpConfig, TableConfig, read_config, secrets
 
 DOCUMENT = Path(__file__).parents[3] / "docs/SCHEDULE.md"
@@ -85,13 +84,7 @@ def test_a_table_is_compacted_where_it_or_the_top_level_says_so(read: Read) -> N
     ]  # fmt: skip
 
 
-def test_compaction_without_pyarrow_is_a_mistake_and_its_absence_is_none(
-    mistakes: Mistakes, read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config_module, "find_spec", lambda name: None)
-    (said,) = mistakes(table("compact = true"))
-    needs = "compaction needs the package pyarrow, which is not installed; run `pip install pyarrow`"
-    assert said == f"[[tables]] number 1 compact: {needs}"
+def test_compaction_may_be_switched_off(read: Read) -> None:
     assert read(table("compact = false")).entries[0].compact is None
 
 

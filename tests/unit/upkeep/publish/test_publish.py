@@ -3,7 +3,6 @@ make of them. What readers see is in tests/integration. Rules: PROTOCOL.md 14.1.
 
 import io
 import json
-import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +15,6 @@ from dbio_commit.base.errors import (
     CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
-    MissingPackageError,
     StoreError,
     TableNotFoundError,
     UnsupportedTableError,
@@ -216,27 +214,6 @@ def test_deltas_streams_pass_over_a_compaction_but_over_no_row_that_came_before_
     commit(table)  # whose files the log never had
     rewrite(data_change=False)
     assert published() == {True}
-
-
-def test_without_pyarrow_versions_are_published_and_no_checkpoints(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = "dbio_commit.upkeep.publish.delta_checkpoint"
-    with monkeypatch.context() as patch:
-        patch.delitem(sys.modules, module, raising=False)
-        patch.setitem(sys.modules, "pyarrow", None)
-        for _ in range(12):
-            commit(table)
-            table.publish("delta")
-    assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).checkpoints == {}
-    commit(table)
-    table.publish("delta")
-    assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).last_checkpoint == 12
-    forget()
-    monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackageError, match="pip install pyarrow"):
-        table.publish("delta")
 
 
 def test_of_spark_only_the_last_two_lists_are_kept(table: Table) -> None:
