@@ -292,7 +292,8 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
     raise InvalidInputError(
         f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
-        f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
+        f"applications, and one PUT holds {limit_bytes}; rewrite small files into fewer (`dbio compact`), and vacuum "
+        "the table: fewer files take fewer parts"
     )
 
 
