@@ -22,6 +22,8 @@ class Bench:
     directory: Path
     scale: float
     rounds: int
+    largest: int
+    """The largest table of case `state`, in millions of files."""
     progress: Progress
 
 

@@ -22,6 +22,7 @@ from bench import (
     cases_read,
     cases_requests,
     cases_rewrites,
+    cases_state,
     cases_stream,
     cases_vacuum,
     cases_write,
@@ -42,6 +43,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "vacuum": cases_vacuum.vacuum,
     "read-10000": cases_vacuum.long_history,
     "large": cases_large.large,
+    "state": cases_state.state,
     "peers": cases_peers.peers,
     "rewrites": cases_rewrites.rewrites,
     "compact": cases_compact.compact,
@@ -53,6 +55,13 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; all if none is given")
     parser.add_argument("--scale", type=float, default=1, help="of TPC-H (default 1: 6 million rows)")
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds of what is timed (default 5)")
+    parser.add_argument(
+        "--largest",
+        type=int,
+        choices=(1, 10, 100),
+        default=1,
+        help="the largest table of case `state`, in millions of files (default 1; more take minutes, and 3 GB of disk)",
+    )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")
     options = parser.parse_args()
     if unknown := sorted(set(options.cases) - set(CASES)):
@@ -68,7 +77,13 @@ def main() -> None:
     setting = report.describe_setting(scale=options.scale, rounds=options.rounds, java=java_version())
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
-        bench = Bench(directory=directory, scale=options.scale, rounds=options.rounds, progress=progress)
+        bench = Bench(
+            directory=directory,
+            scale=options.scale,
+            rounds=options.rounds,
+            largest=options.largest,
+            progress=progress,
+        )
         for name in [name for name in CASES if name in options.cases or not options.cases]:
             section = CASES[name](bench)
             report.update(name, section, order=list(CASES), setting=setting)

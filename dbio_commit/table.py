@@ -438,12 +438,12 @@ class Table:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
 
         Vacuum writes checkpoints, too, and purges the markers that they cover. With `rebuild`, the new checkpoint
-        replaces one that cannot be read, if an older one and the markers have the same content. Raises
+        replaces one that cannot be read, or whose parts are lost, if other objects have the same content. Raises
         InvalidInputError if this is no dbio table, or if there is nothing to rebuild; CheckpointLostError.
         """
         self.refuse_partition()
         if rebuild:
-            return rebuild_checkpoint(self.store, self.clock)
+            return rebuild_checkpoint(self.store, self.clock).name
         return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
 
     def publish(self, to: str | Sequence[str]) -> list[Published]:

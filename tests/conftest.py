@@ -174,6 +174,24 @@ def _url(scheme: str) -> str:
 
 
 @pytest.fixture
+def tiny_parts() -> Iterator[None]:
+    """The checkpoints of this test put their state into parts, a few rows in each."""
+    from tests.tiny_parts import tiny_parts  # imports pyarrow
+
+    with tiny_parts():
+        yield
+
+
+@pytest.fixture
+def state_form(request: pytest.FixtureRequest) -> str:
+    """How the checkpoints of this test store the state: in one body, or in tiny parts."""
+    form: str = request.param
+    if form == "tiny parts":
+        request.getfixturevalue("tiny_parts")
+    return form
+
+
+@pytest.fixture
 def s3_root(s3_server: S3Server) -> Root:
     s3_server.reset()
     return Root(_url("s3"), s3_server.storage_options)

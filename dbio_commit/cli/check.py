@@ -69,7 +69,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "without_statistics": [{"path": path, "files": files} for path, files in report.without_statistics.items()],
         "unkept_statistics": report.unkept_statistics or None,
         "pending": [_pending_json(transaction) for transaction in report.pending],
-        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
+        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in (*OF_FILES, Reason.PART)},
         "foreign": [entry.path for entry in report.foreign],
         "applications": [
             {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}

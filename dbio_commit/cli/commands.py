@@ -43,6 +43,7 @@ from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
+from dbio_commit.upkeep.rebuild import Rebuilt, rebuild_checkpoint
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 
 app = typer.Typer(
@@ -343,19 +344,28 @@ def compact(
 def checkpoint(
     path: _Path,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Replace a checkpoint that cannot be read, as found by `dbio check`.")
+        bool,
+        typer.Option(
+            "--rebuild", help="Replace a checkpoint that cannot be read, or lost parts of it, as found by `dbio check`."
+        ),
     ] = False,
     as_json: _Json = False,
 ) -> None:
     """Write a checkpoint: the state of the log in one object, so that reading the table takes fewer requests."""
     with _errors(as_json):
         table = Table(path)
-        name = table.checkpoint(rebuild=rebuild)
+        table.refuse_partition()
+        done = rebuild_checkpoint(table.store, table.clock) if rebuild else Rebuilt(table.checkpoint())
     if as_json:
-        print_json({"url": table.url, "checkpoint": name})
-    else:
-        nothing = "another process has just written it" if rebuild else "nothing is new since the last checkpoint"
-        say(f"wrote {name}" if name else nothing)
+        told = {"used": done.used, "loses": done.loses} if rebuild else {}
+        print_json({"url": table.url, "checkpoint": done.name, **told})
+        return
+    for used in done.used:
+        say(f"used {used}")
+    for loss in done.loses:
+        say(f"lost {loss}")
+    nothing = "another process has just written it" if rebuild else "nothing is new since the last checkpoint"
+    say(f"wrote {done.name}" if done.name else nothing)
 
 
 @app.command()

@@ -30,26 +30,27 @@ def write_checkpoint(
     clock: Clock,
     snapshot: Snapshot,
     *,
-    gone: Collection[str] = (),
+    gone: Collection[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. None if another process was faster, or if there is nothing new. With
+    `gone` are removed files that are deleted. Without it, a checkpoint with parts forgets nothing, so that it need not
+    read what it covers already. None if another process was faster, or if there is nothing new. With
     `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
     """
     before, now = snapshot.checkpoint, clock.now()
-    has_news = bool(snapshot.news) if before.parts else len(snapshot.decided) != len(before.commits)
+    has_news = bool(snapshot.news) if before.is_root else len(snapshot.decided) != len(before.commits)
     if not again and not ((has_news or gone) and len(snapshot.transactions)):
         return None
     commits: Sequence[Decided]
-    if before.parts and not gone and _only_adds(snapshot):
+    if before.is_root and gone is None and _only_adds(snapshot):
         commits, known_since = snapshot.transactions, before.known_since
     else:
         commits, known_since = condense(
             snapshot.decided,
-            gone=gone,
+            gone=gone or (),
             noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
             keep_since=now - history,
             known_since=before.known_since,
@@ -64,10 +65,10 @@ def write_checkpoint(
         redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
-    written, body = _encode(store, snapshot, checkpoint, created=now)
+    written, body = put_parts(store, snapshot, checkpoint, created=now)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
-    _withdraw(store, written)
+    withdraw_parts(store, written)
     return None
 
 
@@ -78,9 +79,15 @@ LARGE_BYTES = 2 * 1024**2
 """A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
 
 
-def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime) -> tuple[Checkpoint, bytes]:
-    """The body of the checkpoint. Before that, writes its parts if the table is large."""
-    if not snapshot.checkpoint.parts and _count_paths(checkpoint.commits) < LARGE_FILES:
+def put_parts(
+    store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime, is_first: bool = False
+) -> tuple[Checkpoint, bytes]:
+    """If the table is large, writes the parts of a new checkpoint, which then holds its transactions in them.
+
+    Returns the checkpoint, and its body, which is not written here. The checkpoint follows that of the snapshot. With
+    `is_first` it is the first one of a table that is made from the snapshot.
+    """
+    if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
         left_out: list[str] = []
         with suppress(InvalidInputError):  # it does not fit into one object
             body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
@@ -88,7 +95,7 @@ def _encode(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created
                 return checkpoint, body
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
-    root = write_parts(store, snapshot, checkpoint)
+    root = write_parts(store, snapshot, checkpoint, is_first=is_first)
     return root, encode_root(root, created=created)
 
 
@@ -102,10 +109,10 @@ def _only_adds(snapshot: Snapshot) -> bool:
     return only_adds(snapshot)
 
 
-def _withdraw(store: Store, lost: Checkpoint) -> None:
-    """Deletes the parts of a root that another process was faster to write. Nothing else names them."""
-    names_ = [name for part in lost.parts for name in part.objects]
-    own = [name for name in names_ if names.part_number(name) == lost.number]
+def withdraw_parts(store: Store, lost: Checkpoint) -> None:
+    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them."""
+    parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
+    own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
         _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
 
@@ -135,7 +142,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
-        if snapshot.checkpoint.parts:
+        if snapshot.checkpoint.is_root:
             is_due = len(new) > every  # a root costs little more than what is new
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
@@ -185,7 +192,7 @@ def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
         return None
     settled = read_settled(store, clock, log, in_part=True)
     settled.markers.only_valid(ignore_corrupt=False)
-    if settled.checkpoint.parts:
+    if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)
     return Snapshot(
         url=store.url,

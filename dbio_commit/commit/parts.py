@@ -7,17 +7,18 @@ from uuid import uuid4
 import pyarrow as pa
 from msgspec import structs
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.merging import Piece
 from dbio_commit.log.parts.reader import PartReader, StoredCommits
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers.bodies import MAX_BYTES
-from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_merges
+from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
+from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_cut, plan_merges
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 from dbio_commit.store import Store
@@ -27,17 +28,22 @@ def only_adds(snapshot: Snapshot) -> bool:
     """Whether the news of the snapshot change nothing of what its checkpoint's parts hold, so that these need not be
     read for the next one."""
     state = snapshot.checkpoint.state
-    return state is not None and not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
+    if state is None or not isinstance(snapshot.files, PartFiles):  # a rebuild has read them already
+        return False
+    return not state.absent and not any(it.marker.removed_tids for it in snapshot.news)
 
 
-def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Checkpoint:
+def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_first: bool = False) -> Checkpoint:
     """Writes the parts of a new root, which follows the checkpoint of the snapshot. `checkpoint` has its transactions.
+    With `is_first` it follows none: it is the first one of a table that is made from the snapshot.
 
     Those that are the very objects of `snapshot.transactions`, or of its checkpoint, have not changed. Returns the
     root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
     """
-    number, before = checkpoint.number, snapshot.checkpoint
+    number, before = checkpoint.number, NO_CHECKPOINT if is_first else snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
+    if before.is_root and old is None:
+        raise InvalidInputError("no checkpoint was made of this snapshot, which was pickled: take a new one")
     adds = old is not None and checkpoint.commits is snapshot.transactions
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
@@ -46,12 +52,14 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint) -> Che
     commits = new.commits
     if old and new.moved:
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
+    cut = plan_cut(new.files.num_rows, before.cuts, LIMITS)
+    pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
     parts = [
         *before.parts,
-        *_write(store, number, "files", [merging.piece_of_news(new.files, new.statistics)], since=number, until=number),
+        *_write(store, number, "files", pieces, since=number, until=number),
         *_write(store, number, "commits", [Piece(commits)], since=number, until=number),
     ]
-    cuts = [*before.cuts]
+    cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, snapshot.log)]
     reader = PartReader(store, number)
     for merge in plan_merges(parts, cuts, LIMITS):
@@ -80,7 +88,7 @@ def _state_of(snapshot: Snapshot) -> State:
     assert isinstance(files, PartFiles)
     return State(
         files=len(files),
-        bytes=files.size,
+        bytes=min(files.size, MOST),
         unknown=files.unknown,
         layouts=sorted(map(list, snapshot.layouts)),
         hides=files.hides,
@@ -93,7 +101,7 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
     added = {path for commit in commits for path in commit.marker.added}
     return State(
         files=len(live),
-        bytes=sum(max(file.size, 0) for file in live),
+        bytes=min(sum(max(file.size, 0) for file in live), MOST),
         unknown=sum(file.size == UNKNOWN_SIZE for file in live),
         layouts=sorted(map(list, layouts)),
         absent=sorted({tid for commit in commits for tid in commit.marker.removed_tids}),
@@ -107,21 +115,23 @@ def _write(store: Store, number: int, kind: PartKind, pieces: Sequence[Piece], *
     for piece in pieces:
         if not piece.table.num_rows:
             continue
-        body, part = parquet.encode_part(piece.table, kind=kind, name=_new_name(number), since=since, until=until)
-        _put(store, part.name, body)
+        body, part = parquet.encode_part(piece.table, kind=kind, name=new_name(number), since=since, until=until)
+        put_part(store, part.name, body)
         if piece.statistics:
-            body, statistics = parquet.encode_statistics(piece.statistics(), name=_new_name(number))
-            _put(store, statistics.name, body)
+            body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(number))
+            put_part(store, statistics.name, body)
             part = structs.replace(part, statistics=statistics)
         found.append(part)
     return found
 
 
-def _new_name(number: int) -> str:
+def new_name(number: int) -> str:
+    """A new name for a part, or for statistics, of the checkpoint with this number."""
     return names.part(number, uuid4().hex)
 
 
-def _put(store: Store, name: str, body: bytes) -> None:
+def put_part(store: Store, name: str, body: bytes) -> None:
+    """Writes an object of a part."""
     if len(body) > MAX_BYTES:
         store.replace(name, body)
     else:
@@ -129,7 +139,18 @@ def _put(store: Store, name: str, body: bytes) -> None:
 
 
 def _still_there(before: Checkpoint, log: Log) -> list[Dropped]:
-    """The parts of earlier roots whose objects were listed, with the times at which they were dropped."""
+    """The parts of earlier roots, with the times at which they were dropped, as far as their objects were listed.
+
+    A part stays as long as an object of any part of the same merge is listed. A rebuild takes back only whole merges.
+    """
     root = log.checkpoints.get(before.number)
-    dated = [it if it.at or not root else structs.replace(it, at=root.modified) for it in before.dropped]
-    return [it for it in dated if not log.parts.keys().isdisjoint(it.part.objects)]
+    listed = {_merge_of(it) for it in before.dropped if not log.parts.keys().isdisjoint(it.part.objects)}
+    return [
+        structs.replace(it, at=root.modified) if root and not it.at and it.by <= before.number else it
+        for it in before.dropped
+        if _merge_of(it) in listed
+    ]
+
+
+def _merge_of(dropped: Dropped) -> tuple[int, tuple[str, ...]]:
+    return dropped.by, tuple(dropped.into)

@@ -87,11 +87,18 @@ class TableRoot(Root):
     """A marker that is larger, in bytes, names transactions instead of the paths that it removes. Tests set less."""
 
     def __init__(
-        self, store: Store, clock: Clock, log: Log | None = None, *, passing_over: Collection[int] = ()
+        self,
+        store: Store,
+        clock: Clock,
+        log: Log | None = None,
+        *,
+        passing_over: Collection[int] = (),
+        base: Checkpoint | None = None,
     ) -> None:
-        """`passing_over` are the numbers of checkpoints that are left out, since they cannot be read."""
+        """`passing_over` are the numbers of checkpoints that are left out, since they cannot be read. `base` takes the
+        place of the newest one."""
         super().__init__(store, clock)
-        self._listed, self._passing_over = log, passing_over
+        self._listed, self._passing_over, self._base = log, passing_over, base
         self._claimed: str | None = None
         self._in_doubt = False
 
@@ -147,7 +154,7 @@ class TableRoot(Root):
 
     def settled(self) -> Settled:
         """The whole log as one state, for a snapshot and for callers that need all of it."""
-        return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over)
+        return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over, base=self._base)
 
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())

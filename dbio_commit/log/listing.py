@@ -171,13 +171,18 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
             raise CheckpointLostError(str(error)) from None
 
     found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
-    return _with_parts(store, found) if found.parts else found
+    return _with_parts(store, log, found, table_id) if found.is_root else found
 
 
-def _with_parts(store: Store, root: Checkpoint) -> Checkpoint:
+def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None) -> Checkpoint:
     from dbio_commit.log.parts.reader import PartReader, StoredCommits  # imports pyarrow, which small tables do without
 
-    return replace(root, commits=StoredCommits(PartReader(store, root.number), root.parts))
+    def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
+        entry = log.checkpoints[root.number]
+        return recall(store, table_id, entry._replace(path=f"{entry.path} {what}"), read, bytes=bytes)
+
+    reader = PartReader(store, root.number, newest=log.last_checkpoint)
+    return replace(root, commits=StoredCommits(reader, root.parts, remember))
 
 
 def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:

@@ -93,13 +93,19 @@ class Settled:
 
 
 def read_settled(
-    store: Store, clock: Clock, first: Log, *, in_part: bool = False, passing_over: Collection[int] = ()
+    store: Store,
+    clock: Clock,
+    first: Log,
+    *,
+    in_part: bool = False,
+    passing_over: Collection[int] = (),
+    base: Checkpoint | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
 
     `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has as many of
     the oldest as are read with their statistics. `passing_over` has the numbers of checkpoints that do not count, since
-    they cannot be read.
+    they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot all be read.
 
     The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
     the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
@@ -110,7 +116,7 @@ def read_settled(
     for _ in range(_ATTEMPTS):
         log = _list_checkpoints(store, log, passing_over)
         try:
-            checkpoint = read_checkpoint(store, log, table_id=descriptor.id)
+            checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id)
         except ObjectNotFoundError:
             continue
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing

@@ -304,4 +304,4 @@ class Snapshot:
     @property
     def _recorded(self) -> Sequence[Decided]:
         """The transactions that record what the checkpoint does not."""
-        return self.news if self.checkpoint.parts else self.decided
+        return self.news if self.checkpoint.is_root else self.decided

@@ -24,7 +24,7 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
-    if settled.checkpoint.parts and as_of is None:
+    if settled.checkpoint.is_root and as_of is None:
         return snapshot_of_parts(store, settled)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)

@@ -2,7 +2,7 @@
 Pure.
 
 This module encodes and decodes their bodies, and decides what may be left out. `log/snapshot` reads them, and
-`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4 and 9.7.
+`commit/checkpoints` writes them. Format and rules: PROTOCOL.md 7.4, 7.7 and 9.7.
 """
 
 import zlib
@@ -110,6 +110,11 @@ class Checkpoint:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
 
+    @property
+    def is_root(self) -> bool:
+        """Whether its transactions are in parts."""
+        return self.state is not None
+
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
         """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
         if not isinstance(self.commits, CommitsInParts):
@@ -206,12 +211,12 @@ class _Header(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_recorded(self.settings)
-        is_root = self.parts is not None and self.state is not None
-        if (self.version == ROOT) != is_root or (is_root and self.commits):
+        is_root = self.version == ROOT
+        if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
             raise ValueError(
                 f"a checkpoint of version {ROOT} has parts and no lines, and no other checkpoint has parts"
             )
-        check_parts(self.parts or (), self.dropped or (), self.cuts or ())
+        check_parts(self.parts or (), self.dropped or (), self.cuts or (), number=self.number)
         if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
             raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
 
@@ -346,7 +351,7 @@ def _as_line(body: Body) -> bytes:
 
 def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas: dict[bytes, int]) -> _Header:
     """The header, which adds the table's schema to the `schemas` if they lack it."""
-    current, is_root = pack_schema(checkpoint.metadata.schema), bool(checkpoint.parts)
+    current, is_root = pack_schema(checkpoint.metadata.schema), checkpoint.is_root
     index = schemas.setdefault(bytes(current), len(schemas)) if current else None
     return _Header(
         version=ROOT if is_root else VERSION,

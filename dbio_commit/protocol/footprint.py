@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
@@ -30,12 +31,18 @@ def marker_bytes(marker: CommitMarker) -> int:
     return _without_schema(marker) + _schema_bytes(marker)
 
 
+def commits_bytes(commits: Iterable[Decided]) -> int:
+    """The memory that transactions take, estimated."""
+    commits = [*commits]
+    schemas = {id(info.schema): info.schema for it in commits if (info := it.marker.dbio_commit)}
+    each = (_without_schema(commit.marker) + getsizeof(commit.tid) + _COMMIT_BYTES for commit in commits)
+    return sum(each) + sum(map(_raw_bytes, schemas.values()))
+
+
 def checkpoint_bytes(checkpoint: Checkpoint) -> int:
-    """The memory that a checkpoint takes, estimated."""
-    schemas = {id(info.schema): info.schema for it in checkpoint.commits if (info := it.marker.dbio_commit)}
+    """The memory that a checkpoint takes, estimated. What is in parts does not count."""
     return (
-        sum(_without_schema(commit.marker) + getsizeof(commit.tid) + _COMMIT_BYTES for commit in checkpoint.commits)
-        + sum(map(_raw_bytes, schemas.values()))
+        commits_bytes(checkpoint.commits)
         + _mapping_bytes(checkpoint.apps)
         + sum(len(it.ranges) for it in checkpoint.apps.values()) * _RANGE_BYTES
         + _mapping_bytes(checkpoint.metadata.settings or {})

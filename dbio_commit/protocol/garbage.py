@@ -1,12 +1,13 @@
-"""Why an object is garbage. For data files, this is the only rule, in both scopes."""
+"""Why an object is garbage. For data files, this is the only rule, in both scopes. For parts of checkpoints, too."""
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
@@ -32,6 +33,7 @@ class Reason(StrEnum):
     EMPTY_MARKER = "commit marker without content"
     QUEUED = "marker that an earlier vacuum queued"
     CHECKPOINT = "older than the newest checkpoint"
+    PART = "part that no checkpoint needs"
     TURN = "turn before the last one"
     PUBLISHED = "of a publication, which later ones made useless"
     CLOCK = "left by a vacuum that asked for the time"
@@ -152,3 +154,38 @@ def find_markers_below(entries: Iterable[Entry]) -> set[tuple[str, str]]:
 def is_foreign(path: str) -> bool:
     """Whether the file is not hidden and, by its name, not data: only its owner may remove it."""
     return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])
+
+
+class UselessPart(NamedTuple):
+    """A part of a checkpoint that neither the table's newest checkpoint nor an older one needs."""
+
+    entry: Entry
+    since: datetime
+    """When it became useless, if a checkpoint records that; otherwise when it was written."""
+    number: int | None = None
+    """The number of the checkpoint that may still come and name it; None if none will come."""
+
+
+def useless_parts(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
+    """The parts in the listing that are useless by the table's newest checkpoint (PROTOCOL.md 10.5).
+
+    The parts must have been listed before the checkpoints: then the newest checkpoint names all listed parts that it
+    needs.
+    """
+    needed = {name for part in newest.parts for name in part.objects}
+    dropped = {name: it for it in newest.dropped for name in it.part.objects}
+    for name, entry in sorted(log.parts.items()):
+        number = names.part_number(name)
+        if name in needed or number is None:
+            continue
+        if (drop := dropped.get(name)) is not None:
+            if not any(older < drop.by for older in log.checkpoints):  # each of these checkpoints may name it
+                yield UselessPart(entry, drop.at or _time_of(newest, log))
+        elif number <= newest.number:
+            yield UselessPart(entry, entry.modified)
+        else:
+            yield UselessPart(entry, entry.modified, number)
+
+
+def _time_of(checkpoint: Checkpoint, log: Log) -> datetime:
+    return log.checkpoints[checkpoint.number].modified

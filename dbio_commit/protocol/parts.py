@@ -1,9 +1,10 @@
 """Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
-encodes and reads. Format and rules: PROTOCOL.md 7.4 and 9.7.
+encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -39,14 +40,14 @@ class Group(Body, frozen=True, kw_only=True):
 
 
 class Statistics(Body, frozen=True, kw_only=True):
-    """The object with the statistics of a part's files, row by row in the same order and row groups."""
+    """The object with the statistics of a part's files, row by row in the same order, in row groups of its own."""
 
     name: str
     bytes: Count
     footer: Count
-    """The bytes of its footer, which is its end."""
+    """The bytes of its footer, which is its end, with the CRC-32 of each column chunk before it."""
     crc: Crc
-    """The CRC-32 of the footer. Each page has a checksum of its own."""
+    """The CRC-32 of the footer."""
 
     def __post_init__(self) -> None:
         _check_object(self.name, self.bytes, self.footer)
@@ -147,11 +148,14 @@ def _check_object(name: str, size: int, footer: int) -> None:
         raise ValueError(f"part {name} has a footer of {footer} bytes in {size}")
 
 
-def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key]) -> None:
-    """Raises ValueError if an object is named twice, or if the cuts are in disorder."""
+def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key], *, number: int) -> None:
+    """Raises ValueError if an object is named twice, if a part is newer than the root with this number, or if the cuts
+    are in disorder."""
     objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
     if len({*objects}) != len(objects):
         raise ValueError("a part is named twice")
+    if any((names.part_number(name) or 0) > number for name in objects) or any(it.until > number for it in parts):
+        raise ValueError("a part is newer than the root that names it")
     if any(len(cut) != 2 for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
         raise ValueError("the cuts are in disorder")
 
@@ -163,7 +167,7 @@ class Limits(NamedTuple):
     """When parts are merged, in rows."""
 
     split: int = 1_600_000
-    """A merge of parts that lie in no range and have this many rows is cut into ranges."""
+    """So many rows that lie in no range are cut into ranges: those of merged parts, and those of a new part."""
     budget: int = 1_000_000
     """About how many rows the merges of ranges in one checkpoint may have. One of any size is always done."""
     most: int = 500_000
@@ -185,6 +189,20 @@ class Merge(NamedTuple):
     """The existing cuts at which the rows are cut, too."""
 
 
+class Cut(NamedTuple):
+    """See `Merge`."""
+
+    pieces: int
+    cuts: Sequence[Key]
+
+
+def plan_cut(rows: int, cuts: Sequence[Key], limits: Limits = LIMITS) -> Cut:
+    """How so many rows that lie in no range are cut: those of a merge, or those that one checkpoint adds."""
+    if rows < limits.split:
+        return Cut(1, ())
+    return Cut(1 if cuts else _pieces(rows, limits), cuts)
+
+
 def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
     """The merges that a checkpoint with these parts, oldest first, does before it is written.
 
@@ -203,11 +221,7 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
     if due := _due(commits):
         merges.append(Merge(due, _is_whole(due, parts)))
     if due := _due(loose):
-        rows = _rows(due)
-        if rows < limits.split:
-            merges.append(Merge(due, _is_whole(due, parts)))
-        else:
-            merges.append(Merge(due, _is_whole(due, parts), cuts=cuts, pieces=1 if cuts else _pieces(rows, limits)))
+        merges.append(Merge(due, _is_whole(due, parts), *plan_cut(_rows(due), cuts, limits)))
     left = limits.budget
     for where in sorted(ranged, key=lambda it: (-len(ranged[it]), it)):
         due = _due(ranged[where])
@@ -223,7 +237,7 @@ def _range_of(part: Part, cuts: Sequence[Key]) -> int | None:
 
     Range i has the keys from cut i-1 on, and below cut i.
     """
-    first, last = (sum(cut <= key for cut in cuts) for key in (part.first, part.last))
+    first, last = bisect_right(cuts, part.first), bisect_right(cuts, part.last)
     return first if cuts and first == last else None
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,10 +13,12 @@ from dbio_commit.base.errors import (
     StoreError,
     TableExistsError,
     TransactionStateError,
+    UnsupportedStoreError,
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
+from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.tids import new_tid, new_uuid
@@ -25,7 +27,7 @@ from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import Progress, look_at_all, silent
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided, count_rows
 from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
@@ -34,6 +36,7 @@ from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.descriptor import ADOPTED
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
 from dbio_commit.protocol.markers.schema import pack_schema, refuse_large
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.protocol.types import is_partition
@@ -81,10 +84,19 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
         known_since=commit.modified,
         metadata=Metadata(found.schema, 0),
     )
-    name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
-    if not create(store, name, body):
+    of_table = replace(snapshot, first_layout=columns)
+    checkpoint, body = put_parts(store, of_table, checkpoint, created=clock.now(), is_first=True)
+    name = names.checkpoint(checkpoint.number)
+    try:
+        is_created = create(store, name, body)
+    except UnsupportedStoreError:  # the checkpoint is deleted again
+        withdraw_parts(store, checkpoint)
+        raise
+    if not is_created:
+        if checkpoint.parts and store.get(name) != body:  # else this process has created it, and the answer was lost
+            withdraw_parts(store, checkpoint)
         raise CommitConflictError(f"another process is adopting {store.url}; see `dbio check`")
-    _refuse_change(store, entries, number=checkpoint.number)
+    _refuse_change(store, entries, checkpoint)
     properties = {} if found.schema is None else {ADOPTED: commit.tid}
     created = create_descriptor(store, clock, table_id, columns, properties)
     _warn_of_late_writers(store, entries)
@@ -244,16 +256,18 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
     return Decided(at, new_tid(clock), marker)
 
 
-def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> None:
+def _refuse_change(store: Store, before: Sequence[Entry], checkpoint: Checkpoint) -> None:
     """Raises CommitConflictError if data files or markers have changed since `before`, except the new checkpoint.
 
     Then it puts the checkpoint out of use with a refusal, since nobody may commit while it is in use. It does not
-    delete the checkpoint: a late request to delete it might hit a checkpoint of that name of another adoption.
+    delete the checkpoint: a late request to delete it might hit a checkpoint of that name of another adoption. It
+    deletes the parts, whose names no other checkpoint has.
     """
     now = store.list_files()
     if _written(before) != _written(now):
-        if all(entry.path != names.DESCRIPTOR for entry in now):
-            store.put_if_absent(names.checkpoint(number + 1), REFUSAL)
+        is_table = any(entry.path == names.DESCRIPTOR for entry in now)
+        if not is_table and store.put_if_absent(names.checkpoint(checkpoint.number + 1), REFUSAL):
+            withdraw_parts(store, checkpoint)
         raise CommitConflictError(
             f"another process wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and "
             "try again"
@@ -261,7 +275,8 @@ def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> Non
 
 
 def _written(entries: Sequence[Entry]) -> set[Entry]:
-    return {e for e in entries if not names.split(e.path)[1].startswith(names.Kind.CHECKPOINT)}
+    """The objects, without checkpoints and their parts."""
+    return {e for e in entries if not names.split(e.path)[1].startswith((Kind.CHECKPOINT, Kind.PART))}
 
 
 def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:

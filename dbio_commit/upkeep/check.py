@@ -18,7 +18,7 @@ from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign
+from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.partitions import find_unread, partition_types
@@ -27,7 +27,7 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_file
 from dbio_commit.store import Store
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.publish import find_problems
-from dbio_commit.upkeep.rebuild import plan_rebuild
+from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +145,28 @@ def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Pr
         present = sorted(found.live - {*report.missing})
         return replace(report, misread=find_wrong(store, present, found.schema, found.partition_columns, progress))
     except CheckpointLostError as error:
-        raise CheckpointLostError(*error.args, _say_how_to_rebuild(store, clock)) from None
+        raise CheckpointLostError(*error.args, *_say_how_to_rebuild(store, clock)) from None
 
 
-def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
+def _say_how_to_rebuild(store: Store, clock: Clock) -> list[str]:
+    """What is lost, what is intact, and from what it can be rebuilt."""
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
-        return f"The checkpoint cannot be rebuilt from what is there: {error}"
+        first, *lines = map(str, error.args)
+        return [f"The checkpoint cannot be rebuilt from what is there: {first}", *lines]
     if plan is None:
-        return "The checkpoint can be read again: check the table once more"
-    by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
+        return ["The checkpoint can be read again: check the table once more"]
     run = command("dbio", "checkpoint", store.url, "--rebuild")
-    return f"{by} hold the same: `{run}` rebuilds the checkpoint, and loses nothing"
+    if not plan.lost:
+        by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
+        return [f"{by} hold the same: `{run}` rebuilds the checkpoint, and loses nothing"]
+    return [
+        *(f"Lost: {loss}" for loss in plan.lost),
+        f"Intact: {plan.intact} other objects of the same parts",
+        *(f"Can be replaced by: {used}" for used in plan.used),
+        f"`{run}` rebuilds the checkpoint, and loses {'; '.join(plan.loses) or 'nothing'}",
+    ]
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
@@ -245,6 +254,7 @@ class _Found:
 def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
+    refuse_losses(store, settled.log, settled.checkpoint)  # also those that no reader has needed yet
     log, checkpoint, commits = settled.log, settled.checkpoint, settled.decided
     metadata = settled.metadata(commits)
     layout = settled.layout(metadata)
@@ -264,6 +274,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_markers_below(entries))
+    if parts := [it.entry for it in useless_parts(log, checkpoint)]:
+        found.garbage[Reason.PART] = parts
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
@@ -302,6 +314,8 @@ def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str
     for path, marker in markers.items():
         try:
             check_statistics(marker, where=store.url_of(path))
+        except CheckpointLostError:
+            raise
         except CorruptMarkerError as error:
             useless[path] = str(error)
     return useless

@@ -6,7 +6,7 @@ a copy was killed, `dbio drop` removes it.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dbio_commit.base.clock import Clock
@@ -19,12 +19,13 @@ from dbio_commit.base.errors import (
     TableExistsError,
 )
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.tombstone import Tombstone
@@ -135,17 +136,19 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         keep_since=datetime.min.replace(tzinfo=clock.now().tzinfo),
         known_since=snapshot.checkpoint.known_since,
     )
-    for number in (1, 2):
-        checkpoint = Checkpoint(
-            number=number,
-            commits=tuple(commits),
-            apps=snapshot.app_versions,
-            metadata=snapshot.metadata,
-            known_since=known_since,
-            redated_until=snapshot.redated_until,
-            table_id=snapshot.table_id,
-        )
-        _create(target, names.checkpoint(number), encode_checkpoint(checkpoint, created=clock.now()))
+    checkpoint = Checkpoint(
+        number=1,
+        commits=tuple(commits),
+        apps=snapshot.app_versions,
+        metadata=snapshot.metadata,
+        known_since=known_since,
+        redated_until=snapshot.redated_until,
+        table_id=snapshot.table_id,
+    )
+    first, body = put_parts(target, snapshot, checkpoint, created=clock.now(), is_first=True)
+    _create(target, names.checkpoint(1), body)
+    encode_second = encode_root if first.is_root else encode_checkpoint  # it names the same parts
+    _create(target, names.checkpoint(2), encode_second(replace(first, number=2), created=clock.now()))
     _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
     if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # later turns have higher numbers
         _create(target, names.turn(last), encode(Turn(tid=snapshot.decided[-1].tid, table_id=snapshot.table_id)))

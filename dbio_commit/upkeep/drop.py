@@ -25,7 +25,6 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_markers_below
@@ -243,11 +242,12 @@ def _table_id(store: Store) -> str | None:
 def _named(store: Store) -> set[str]:
     """The paths that any commit added or removed. The markers that name them are deleted after these files."""
     log = parse_log(store.list_log())
-    checkpoint = NO_CHECKPOINT
+    named, covered = set[str](), frozenset[str]()
     with suppress(CorruptMarkerError):  # its files are found by the tids in their names
         checkpoint = read_checkpoint(store, log)
-    named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
-    for part in in_parts(log.uncovered(checkpoint.covered)):
+        named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
+        covered = frozenset(checkpoint.covered)
+    for part in in_parts(log.uncovered(covered)):
         markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
         named |= {path for marker in markers.values() for path in (*marker.added, *marker.removed)}
     return named

@@ -137,6 +137,42 @@ def checkpoints(
     return [header, *lines]
 
 
+PART = "_part_" + "0" * 19 + "1-" + "0" * 31
+
+
+@st.composite
+def roots(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """The line of a checkpoint whose transactions are in parts."""
+    [header, *_] = draw(checkpoints(paths=st.just([])))
+    numbers = iter(range(10))
+
+    def part(kind: str) -> dict[str, Any]:
+        key = [["day=1", ""], ["day=2", "1"]] if kind == "files" else [[], []]
+        groups = [
+            {"first": first, "rows": 5, "at": at, "bytes": 10, "crc": 7} for first, at in zip(key, (4, 14), strict=True)
+        ]
+        told = {"name": f"{PART}{next(numbers)}", "bytes": 99, "footer": 60, "crc": 1}
+        found = {**told, "kind": kind, "since": 1, "until": 1, "groups": groups, "last": key[1]}
+        if kind == "files" and draw(st.booleans()):
+            found["statistics"] = {**told, "name": f"{PART}{next(numbers)}"}
+        return found
+
+    kinds = st.lists(st.sampled_from(["files", "commits"]), max_size=2)
+    dropped = [{"part": part(kind), "into": [f"{PART}9"], "by": 1, "at": STAMP} for kind in draw(kinds)]
+    state = {"files": 3, "bytes": 99, "unknown": 0, "layouts": [["day"]], "absent": [], "hides": False}
+    return [
+        {
+            **header,
+            "version": 2,
+            "commits": 0,
+            "parts": [part("files"), *map(part, draw(kinds))],
+            "dropped": dropped,
+            "cuts": draw(st.sampled_from([[], [["day=1", ""], ["day=1", "1"]]])),
+            "state": state,
+        }
+    ]
+
+
 # --- what the JSON says, changed ----------------------------------------------------------------------------------
 
 

@@ -113,7 +113,8 @@ def _json(values: st.SearchStrategy[Any], golden: str) -> Callable[[], list[byte
 
 def _checkpoints() -> list[bytes]:
     golden = [body for body in _golden("_checkpoint_*") if body.startswith(b"\x1f\x8b")]
-    return [*map(bodies.pack, map(bodies.to_lines, examples(bodies.checkpoints()))), *golden]
+    made = [*examples(bodies.checkpoints()), *examples(bodies.roots())]
+    return [*map(bodies.pack, map(bodies.to_lines, made)), *golden]
 
 
 def _lines() -> Iterator[bytes]:

@@ -4,6 +4,7 @@ All raise AssertionError, and let anything but the package's own errors through.
 """
 
 import posixpath
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -11,7 +12,7 @@ import pytest
 
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import decode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
 from dbio_commit.protocol.commits import Decided, committed_by
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import (
@@ -108,6 +109,21 @@ def turn(body: bytes) -> Turn | None:
     return found
 
 
+def assert_parts(found: Checkpoint) -> None:
+    """The parts of a root lie at the root of the table, and no two of them are the same object."""
+    parts = [*found.parts, *(it.part for it in found.dropped)]
+    objects = [name for part in parts for name in part.objects]
+    assert len({*objects}) == len(objects)
+    assert_inside(objects)
+    assert all(re.fullmatch(r"_part_\d{20}-[0-9a-f]{32}", name) for name in objects)
+    for part in parts:
+        ends = [0]
+        for group in part.groups:
+            assert group.at >= ends[-1]
+            ends.append(group.at + group.bytes)
+        assert ends[-1] + part.footer <= part.bytes
+
+
 def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
     """The commits, or None where it was refused."""
     try:
@@ -116,6 +132,7 @@ def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
         assert_message(error)
         return None
     assert found.number == number
+    assert_parts(found)
     assert len(found.covered) == len(found.commits)
     for commit in found.commits:
         assert_inside([*commit.marker.added, *commit.marker.removed, names.committed(commit.tid)])
@@ -125,7 +142,7 @@ def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
     live = {file.path for file in live_files(found.commits)}
     assert live == {path for commit in found.commits for path in commit.marker.added} - removed
     current_metadata(commit.marker for commit in found.commits)
-    return found.commits
+    return tuple(found.commits)
 
 
 def name(text: str) -> names.LogName | str | None:

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dbio_commit.protocol.checkpoint import decode_checkpoint
 from tests.fuzz import bodies, properties
 
 many = settings(max_examples=300)
@@ -59,6 +60,18 @@ def test_a_turn_is_read_or_refused(body: bytes) -> None:
 @many
 @given(bodies.packed(bodies.checkpoints()))
 def test_a_checkpoint_is_read_or_refused(body: bytes) -> None:
+    properties.checkpoint(body)
+
+
+@given(bodies.roots())
+def test_the_generators_make_roots_that_are_accepted(lines: list[dict[str, Any]]) -> None:
+    found = decode_checkpoint(bodies.pack(bodies.to_lines(lines)), number=1, where=properties.WHERE)
+    assert [part.name for part in found.parts] == [part["name"] for part in lines[0]["parts"]]
+
+
+@many
+@given(bodies.packed(bodies.roots()))
+def test_a_root_is_read_or_refused(body: bytes) -> None:
     properties.checkpoint(body)
 
 

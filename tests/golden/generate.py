@@ -10,6 +10,7 @@ import gzip
 import json
 import shutil
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,6 +171,61 @@ class OurTable(Case):
         }
         self.put(checkpoint(number), packed([first, *lines]))
 
+    # --- roots and parts: PROTOCOL.md 7.7 ---
+
+    def root(self, number: int, tids: Sequence[str], **header: Any) -> None:
+        """A checkpoint of version 2, with one part of files and one of commits."""
+        lines = [self.line(tid) for tid in tids]
+        files = [row for line in lines for row in file_rows(line)]
+        files.sort(key=lambda row: (row["directory"], row["writer"], row["name"], row["tid"]))
+        added = {path for line in lines for path in line["marker"]["added"]}
+        live = added - {path for line in lines for path in line["marker"]["removed"]}
+        parts = [
+            self.part(number, 1, "files", [{**it, "writer": other(it)} for it in files], FILES, files),
+            self.part(number, 2, "commits", [commit_row(line, number, self.by) for line in lines], COMMITS, []),
+        ]
+        state = {
+            "files": len(live),
+            "bytes": sum(len(parquet(self.ids[path])) for path in live),
+            "unknown": 0,
+            "layouts": [list(self.by)],
+            "absent": [],
+            "hides": False,
+        }
+        self.checkpoint(number, [], version=2, parts=parts, state=state, **header)
+
+    def part(
+        self,
+        number: int,
+        nth: int,
+        kind: str,
+        rows: Sequence[Mapping[str, Any]],
+        schema: pa.Schema,
+        keys: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Puts the part, and returns what the root says of it."""
+        sink = pa.BufferOutputStream()
+        texts: Any = [it.name for it in schema if pa.types.is_dictionary(it.type)]
+        pq.write_table(pa.Table.from_pylist(list(rows), schema), sink, use_dictionary=texts)
+        body = bytes(sink.getvalue().to_pybytes())
+        footer = int.from_bytes(body[-8:-4], "little") + 8
+        end = len(body) - footer
+        name = f"_part_{number:020d}-{nth:032x}"
+        self.put(name, body)
+        key = [[row["directory"], row["writer"]] for row in keys] or [[]]
+        group = {"first": key[0], "rows": len(rows), "at": 4, "bytes": end - 4, "crc": zlib.crc32(body[4:end])}
+        return {
+            "kind": kind,
+            "name": name,
+            "since": number,
+            "until": number,
+            "bytes": len(body),
+            "footer": footer,
+            "crc": zlib.crc32(body[end:]),
+            "groups": [group],
+            "last": key[-1],
+        }
+
     def purge(self, *tids: str) -> None:
         for tid in tids:
             for path in (f"_started_{tid}", f"_committed_{tid}"):
@@ -212,6 +268,87 @@ def descriptor(by: Sequence[str] = (), *, version: int = 1) -> dict[str, Any]:
 
 def checkpoint(number: int) -> str:
     return f"_checkpoint_{number:020d}"
+
+
+_TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
+FILES = pa.schema(
+    [
+        ("directory", _TEXTS),
+        ("name", pa.string()),
+        ("tid", _TEXTS),
+        ("writer", _TEXTS),
+        ("added", pa.int32()),
+        ("removed", pa.int32()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("whole", pa.bool_()),
+        ("gone", pa.bool_()),
+    ]
+)
+COMMITS = pa.schema(
+    [
+        ("tid", pa.string()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("at", pa.timestamp("us", "UTC")),
+        ("rank", pa.int64()),
+        ("number", pa.int64()),
+        ("forgotten", pa.bool_()),
+        ("info", pa.string()),
+        ("schema", _TEXTS),
+        ("has_files", pa.bool_()),
+        ("has_whole", pa.bool_()),
+        ("statistics_left_out", pa.bool_()),
+        ("columns", pa.list_(pa.string())),
+        ("added", pa.int64()),
+        ("removed", pa.int64()),
+        ("forgotten_added", pa.int64()),
+        ("forgotten_removed", pa.int64()),
+    ]
+)
+
+
+def file_rows(line: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the files that a commit adds or removes."""
+    marker, found = line["marker"], list[dict[str, Any]]()
+    files = marker["dbio_commit"]["files"]
+    for what in ("added", "removed"):
+        for place, path in enumerate(marker[what]):
+            directory, _, name = path.rpartition("/")
+            row = {"directory": directory, "name": name, "tid": line["tid"], "whole": False, "gone": False}
+            row |= {what: place, "writer": name.partition("-tid-")[2].partition("-")[0]}
+            if what == "added":
+                row |= {"size": files["size"][place], "rows": files["rows"][place]}
+            found.append(row)
+    return found
+
+
+def other(row: Mapping[str, Any]) -> str | None:
+    """The tid in the name of a file, unless it is that of the row."""
+    return None if row["writer"] == row["tid"] else row["writer"]
+
+
+def commit_row(line: Mapping[str, Any], number: int, by: Sequence[str]) -> dict[str, Any]:
+    marker, at = line["marker"], datetime.fromisoformat(line["modified"])
+    info = {key: value for key, value in marker["dbio_commit"].items() if key != "files"}
+    schema = {"type": "struct", "fields": [column(name) for name in ("id", "name", *by)]}
+    return {
+        "tid": line["tid"],
+        "modified": at,
+        "at": at,
+        "rank": 0,
+        "number": number,
+        "forgotten": False,
+        "info": json.dumps(info),
+        "schema": json.dumps(schema),
+        "has_files": True,
+        "has_whole": False,
+        "statistics_left_out": False,
+        "columns": [],
+        "added": len(marker["added"]),
+        "removed": len(marker["removed"]),
+        "forgotten_added": 0,
+        "forgotten_removed": 0,
+    }
 
 
 def packed(lines: Iterable[Mapping[str, Any]]) -> bytes:
@@ -1083,7 +1220,7 @@ def broken_checkpoints() -> Iterable[Case]:
     for name, about, error in (
         ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", "CorruptMarkerError"),
         ("cut-off", "It breaks off.", "CorruptMarkerError"),
-        ("later-version", "Of version 2.", "UnsupportedTableError"),
+        ("later-version", "Of version 3.", "UnsupportedTableError"),
     ):
         t = OurTable(f"checkpoint-{name}", about)
         t.commit(P, [t.data(P)])
@@ -1091,7 +1228,7 @@ def broken_checkpoints() -> Iterable[Case]:
         bodies = {
             "corrupt": b"no gzip",
             "cut-off": t.objects[checkpoint(1)][:-9],
-            "later-version": packed([{"version": 2, "rows": "somewhere else"}]),
+            "later-version": packed([{"version": 3, "rows": "somewhere else"}]),
         }
         t.put(checkpoint(1), bodies[name])
         t.refused(error)
@@ -1395,6 +1532,45 @@ def layouts() -> Iterable[Case]:
     yield t
 
 
+def roots() -> Iterable[Case]:
+    def covered(name: str, about: str) -> tuple[OurTable, list[str]]:
+        t = OurTable(name, about, by=["day"])
+        one, two, three = t.data(P, "day=1"), t.data(P, "day=2", task=1), t.data(Q, f"day={NULL}")
+        t.commit(P, [one, two])
+        t.commit(Q, [three], [one], operation="rewrite", turn=1, schema_turn=1)
+        t.root(1, [P, Q])
+        t.purge(P, Q)
+        return t, [two, three]
+
+    t, live = covered("root", "A checkpoint whose transactions are in parts, and a commit since.")
+    since = t.data(R, "day=1")
+    t.commit(R, [since])
+    t.sees(*live, since)
+    yield t
+
+    for nth, kind in ((1, "files"), (2, "commits")):
+        part = f"_part_{1:020d}-{nth:032x}"
+        t, _ = covered(f"root-without-its-{kind}", "A part of the newest checkpoint is gone.")
+        del t.objects[part]
+        t.refused("CheckpointLostError")
+        t.refused("CheckpointLostError", ignore_corrupt_markers=True)
+        yield t
+
+        t, _ = covered(f"root-with-damaged-{kind}", "A bit of a part is not as it was written.")
+        body = bytearray(t.objects[part])
+        body[100] ^= 1
+        t.put(part, bytes(body))
+        t.refused("CheckpointLostError")
+        t.refused("CheckpointLostError", ignore_corrupt_markers=True)
+        yield t
+
+    t, _ = covered("root-of-a-later-version", "Its parts may be anything.")
+    t.checkpoint(1, [], version=3, parts=[{"kind": "of later", "name": "_part_of_later"}])
+    t.refused("UnsupportedTableError")
+    t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
+    yield t
+
+
 def sizes(added: Sequence[str]) -> dict[str, int]:
     """What any commit counts."""
     parts = {path.rpartition("/")[0] for path in added} - {""}
@@ -1445,6 +1621,7 @@ TABLE_SCOPE = [
     rewrites,
     layouts,
     adopted_columns,
+    roots,
 ]
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, get_args
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.base.errors import (
     AppVersionError,
+    CheckpointLostError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
     HistoryLostError,
     InvalidInputError,
+    ObjectNotFoundError,
     StoreError,
     TableExistsError,
     TableNotFoundError,
@@ -633,6 +635,30 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
                 _travel(world, actor, table, stage.model, snapshot)
             actor.clock.sleep(world.random.choice(naps_s))
             stage.model.check_pinned(snapshot, age=world.now - at)
+
+    return tolerant(act)
+
+
+def slow_reader(stage: Stage, *, reads: int, naps_s: Sequence[float]) -> Act:
+    """Takes a snapshot, and reads the files and the history in it only later."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(reads):
+            actor.clock.sleep(world.random.choice(naps_s))
+            at, model = world.now, stage.model
+            assert isinstance(model, Model)
+            snapshot = table_of(world, actor).snapshot()
+            actor.clock.sleep(world.random.choice(naps_s))
+            try:
+                found = {file.path for file in snapshot.files}, len(snapshot.decided)
+            except (CheckpointLostError, ObjectNotFoundError) as error:
+                if world.now - at < model.promised:
+                    raise Violation(f"I4: a snapshot cannot be read {world.now - at} later: {error!r}") from error
+                world.happened("a snapshot was read too late")
+                continue
+            world.note(actor.name, f"sees {len(found[0])} files late")
+            model.check_held(snapshot)
+            world.happened("a snapshot was read late")
 
     return tolerant(act)
 

@@ -206,7 +206,8 @@ class Model:
         if tid in self.started and tid not in self.decided and tid not in self.skipped:
             raise Violation(f"I5: {path} was deleted, and its transaction is not decided")
         if path.startswith("_"):
-            self.world.happened(f"purge of {path.rstrip('0123456789')}")
+            is_part = path.startswith(Kind.PART)
+            self.world.happened(f"purge of {Kind.PART if is_part else path.rstrip('0123456789')}")
             self._check_store(f"{path} was deleted")
 
     @property
@@ -595,6 +596,14 @@ class Model:
         live = _union(it.added for it in commits) - _union(it.removed for it in commits)
         columns, settings = dict(self.schemas)[turn], dict(self.settings)[turn]
         return State(0, frozenset(live), frozenset(tids) - {ADOPTED}, apps, columns, settings)
+
+    def check_held(self, snapshot: Snapshot) -> None:
+        """What a reader finds in its snapshot later is the state that its commits add up to."""
+        told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
+        forgotten = {tid for tid, it in self.decided.items() if not it.is_abort and not self.must_be_told(tid)}
+        seen = (told | {tid for tid in forgotten if tid in snapshot.checkpoint.covered}) & self.decided.keys()
+        if difference := next(self._differences(snapshot, self._state_of(seen)), None):
+            raise Violation(f"{difference}: read late")
 
     def check_absent(self, *, since: int) -> None:
         """A reader that began in step `since` was told that there is no table."""

@@ -3,8 +3,9 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -12,11 +13,12 @@ from multiprocessing import get_context
 from time import monotonic
 from typing import Annotated
 from unittest.mock import patch
+from uuid import UUID
 
 import typer
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.commit import begin
+from dbio_commit.commit import begin, parts
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
@@ -27,6 +29,7 @@ from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from tests.tiny_parts import tiny_parts
 
 from . import actors, streams
 from .actors import Stage
@@ -102,18 +105,19 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
         refer_above = random.Random(f"refer {seed}").choice((0, MAX_BYTES)) if partitioned else MAX_BYTES
         # If it is small, vacuum and writers cover the markers part by part, and readers keep no statistics.
         statistics_bytes = random.Random(f"statistics {seed}").choice((1500, listing.STATISTICS_BYTES))
-        with (
-            patch.object(TableRoot, "refer_above", refer_above),
-            patch.object(listing, "STATISTICS_BYTES", statistics_bytes),
-            patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
-            patch.object(begin, "checkpoint_every", lambda: every),
-        ):
-            cast.cast(world, stage, chance)
-            world.run()
-            streams.finish(world, stage)
-        if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
-            _adopt(world, stage, chance)
-        settle(world, stage)
+        with _tiny_parts(seed) if cast.tiny_parts else nullcontext():
+            with (
+                patch.object(TableRoot, "refer_above", refer_above),
+                patch.object(listing, "STATISTICS_BYTES", statistics_bytes),
+                patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
+                patch.object(begin, "checkpoint_every", lambda: every),
+            ):
+                cast.cast(world, stage, chance)
+                world.run()
+                streams.finish(world, stage)
+            if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
+                _adopt(world, stage, chance)
+            settle(world, stage)
     except Exception as error:
         violation = error if isinstance(error, Violation) else Violation(f"an error that nobody expects: {error!r}")
         replay = f"make simulate SEED={seed}" + (f" SCENARIO={scenario}" if scenario else "")
@@ -126,6 +130,14 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     if outcome is not None:
         outcome.add(world, *{id(it): it for it in (model, stage.model)}.values())
     return world
+
+
+@contextmanager
+def _tiny_parts(seed: int) -> Iterator[None]:
+    """Parts of a few rows, whose names are those of the seed."""
+    chance = random.Random(f"parts {seed}")
+    with tiny_parts(), patch.object(parts, "uuid4", lambda: UUID(int=chance.getrandbits(128))):
+        yield
 
 
 def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
@@ -175,6 +187,10 @@ def settle(world: World, stage: Stage) -> None:
         log = {path for path in log if "/" not in path}
     allowed = [Kind.CHECKPOINT]  # in the directory scope, of an adopter that died
     allowed += [Kind.TURN, Kind.PURGE] if isinstance(stage.model, Model) else []
+    left_parts = {path for path in log if path.startswith(Kind.PART)}
+    log -= left_parts
+    if useless := left_parts - _named_parts(table):
+        raise Violation(f"vacuum left the parts {sorted(useless)}")
     markers = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
     if markers or (isinstance(stage.model, Model) and len(log) > 5):
         raise Violation(f"vacuum left the markers {sorted(log)}")
@@ -182,6 +198,12 @@ def settle(world: World, stage: Stage) -> None:
         raise Violation("check finds something wrong")
     if isinstance(stage.model, Model):
         stage.model.check_not_committed(stage.failed)
+
+
+def _named_parts(table: Table) -> set[str]:
+    """The parts that the newest checkpoint names, and those that it does not name any more."""
+    newest = table.snapshot().checkpoint
+    return {name for part in (*newest.parts, *(it.part for it in newest.dropped)) for name in part.objects}
 
 
 def simulate_all(seeds: Iterable[int], scenario: str | None = None) -> Outcome:

@@ -29,6 +29,8 @@ class Scenario:
     """Begins in the directory scope."""
     moves: bool = False
     """Overwrites change the partition columns."""
+    tiny_parts: bool = False
+    """Each checkpoint puts its state into parts, a few rows in each."""
     purge_after_s: float = 1800.0
     """As a measure of how long a listing may take: vacuum purges by a checkpoint that is older."""
 
@@ -308,6 +310,20 @@ def _adoptions(world: World, stage: Stage, chance: random.Random) -> list[Actor]
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4, naps_s=(0.05, 1.0)))]
 
 
+def _parts(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Writers, vacuums and operators that write checkpoints at once, and readers that read what they hold late."""
+    operations: Sequence[Operation] = ("append", "append", "append", "overwrite_partitions", "rewrite")
+    writer = actors.writer(stage, transactions=10, operations=operations, apps=0.1, naps_s=(0.1, 60.0, 1900.0))
+    cast = [world.spawn(f"writer{i}", writer, stalls_s=(1,)) for i in range(2)]
+    naps_s = (0.5, 60.0, 1900.0, HOUR_S)
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=naps_s, checkpoint_after=(0,))
+    cast += [world.spawn(f"vacuum{i}", vacuum) for i in range(2)]
+    cast.append(world.spawn("operator", actors.operator(stage, actions=3)))
+    cast.append(world.spawn("reader", actors.reader(stage, reads=3, naps_s=naps_s)))
+    slow = actors.slow_reader(stage, reads=4, naps_s=(0.1, 60.0, 1900.0, 0.9 * HOUR_S))
+    return [*cast, *(world.spawn(f"slow-reader{i}", slow, stalls_s=(1,)) for i in range(2))]
+
+
 def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Queries that write, some by two drivers at once, and such that read, beside all that others do to a table."""
     cast = list[Actor]()
@@ -508,6 +524,13 @@ SCENARIOS = {
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
     "slow": Scenario(risks=slow_risks, cast=_slow, share=0),
+    "parts": Scenario(
+        risks=stalls(60, 1900, 2 * HOUR_S, likely=0.02, kill=0.002, faults=0.005),
+        cast=_parts,
+        share=0,
+        retentions_hours=(1,),
+        tiny_parts=True,
+    ),
 }
 
 

@@ -6,18 +6,28 @@ Its bodies, links and anchors are checked in `test_docs`, with those of all docu
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from dbio_commit.commit import checkpoints
+from dbio_commit.commit.checkpoints import write_checkpoint
+from dbio_commit.log.listing import read_checkpoint
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import decode_checkpoint
+from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
+from dbio_commit.protocol.commits import Forgotten
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.names import LogName
+from dbio_commit.protocol.parts import Dropped, Group, Part, State, Statistics
 from dbio_commit.protocol.versions import Versions
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -260,3 +270,177 @@ def test_the_last_turn_of_the_picture_is_that_of_the_commit_which_took_it() -> N
     commit, turn = json.loads(block("json commit")), json.loads(block("json turn"))
     assert names.turn(commit["dbio_commit"]["turn"]) == max(name for name in picture().log if "_serial_" in name)
     assert tids(commit["added"]) == {turn["tid"]}
+
+
+# --- the root checkpoint and its parts (7.7) ------------------------------------------------------------------------
+
+G = "3766194480865280000"
+LETTERS = "ABCDEFG"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The table of the picture after checkpoints 3 to 6, which are root checkpoints."""
+
+    store: MemoryStore
+    roots: Mapping[int, Checkpoint]
+
+    @property
+    def body(self) -> Any:
+        """The body of the last one, with its numbers of bytes and checksums."""
+        return json.loads(gzip.decompress(self.store.get(names.checkpoint(6))))
+
+    @property
+    def tids(self) -> list[str]:
+        return [commit.tid for commit in self.roots[6].commits]
+
+    def rows(self, part: Part) -> list[dict[str, Any]]:
+        return PartReader(self.store, 6).table(part).to_pylist()
+
+
+def with_parts() -> Shown:
+    shown = picture()
+    begun = table(shown)
+    store, clock = begun.store, begun.clock
+    assert isinstance(store, MemoryStore)
+    assert isinstance(clock, ManualClock)
+    dated = json.loads(block("json commit"))["dbio_commit"]["dated"]
+    store.put(names.DESCRIPTOR, store.get(names.DESCRIPTOR), modified=datetime.fromisoformat(dated))
+    (f,) = tids(shown.said("pending"))
+    roots: dict[int, Checkpoint] = {}
+
+    def commit(tid: str, at: datetime, paths: Iterable[str]) -> None:
+        store.put(names.committed(tid), json.dumps({"added": [*paths], "removed": []}).encode(), modified=at)
+
+    def write(at: datetime, *, gone: Collection[str] = ()) -> None:
+        clock.advance(at - clock.now())
+        with patch.object(checkpoints, "LARGE_FILES", 0):
+            assert write_checkpoint(store, clock, begun.snapshot(), gone=gone, again=True)
+        read = read_checkpoint(store, parse_log(store.list_log()))
+        roots[read.number] = read
+
+    write(time(20, "12:00:02"))
+    commit(f, time(20, "12:03:40"), (path for path in shown.files if f in path))
+    write(time(23, "03:00:09"), gone=shown.said("removed"))
+    job = "0b9f6d1e-5a7c-4d0e-8b52-6f1c3a9e7d24"
+    files = [names.format_data_file(tid=G, job=job, task=i, attempt=i, number=0, suffix=".parquet") for i in range(3)]
+    commit(G, time(24, "10:38:17"), (f"day=2026-11-24/{name}" for name in files))
+    write(time(24, "11:00:31"))
+    write(time(24, "12:00:05"))
+    return Shown(store, roots)
+
+
+def time(day: int, at: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-{day:02d}T{at}Z")
+
+
+def without_bytes(body: Any, objects: list[str]) -> Any:
+    """The body with a number for each name of a part, and without what depends on the version of pyarrow."""
+    match body:
+        case dict():
+            left = {key: value for key, value in body.items() if key not in ("bytes", "footer", "crc")}
+            if "rows" in left:
+                del left["at"]  # of a row group: where its bytes begin
+            return {key: without_bytes(value, objects) for key, value in left.items()}
+        case list():
+            return [without_bytes(value, objects) for value in body]
+        case str() if names.part_number(body) is not None:
+            if body not in objects:
+                objects.append(body)
+            return (names.part_number(body), objects.index(body))
+    return body
+
+
+def test_the_root_checkpoint_of_the_document_is_the_one_that_is_written() -> None:
+    text = block("json root")
+    told = decode_checkpoint(gzip.compress(text.replace("\n", " ").encode() + b"\n"), number=6, where="the document")
+    assert without_bytes(json.loads(text), []) == without_bytes(with_parts().body, [])
+    assert [part.until for part in told.parts] == [3, 3, 5, 5]
+    assert all(dropped.at == time(24, "11:00:31") for dropped in told.dropped)
+
+
+def test_every_key_of_a_part_is_shown() -> None:
+    root = json.loads(block("json root"))
+    assert {key for part in root["parts"] for key in part} == {*Part.__struct_fields__}
+    assert {key for it in root["dropped"] for key in it} == {*Dropped.__struct_fields__}
+    assert root["state"].keys() == {*State.__struct_fields__}
+    for part in root["parts"]:
+        of_files = {"directories"} if part["kind"] == "files" else set()
+        assert all(group.keys() | {"directories"} == {*Group.__struct_fields__} for group in part["groups"])
+        assert all(group.keys() & {"directories"} == of_files for group in part["groups"])
+        assert part.get("statistics", dict.fromkeys(Statistics.__struct_fields__)).keys() == {
+            *Statistics.__struct_fields__
+        }
+
+
+def columns_of(heading: str) -> list[str]:
+    """The first column of the table below these words."""
+    below = TEXT[TEXT.index(heading) :].split("\n\n")[1]
+    return re.findall(r"^\| `(\w+)` \|", below, re.MULTILINE)
+
+
+def test_every_column_of_a_part_is_specified() -> None:
+    assert columns_of("**Rows of a files part.**") == rows.FILES.names
+    assert columns_of("**Rows of a commits part.**") == rows.COMMITS.names
+
+
+def shown_rows(shown: Shown, kind: str) -> list[str]:
+    """The rows of all parts of this kind, as the document shows them: texts are cut, nulls are left out."""
+    letters = dict(zip(shown.tids, LETTERS, strict=True))
+    lines: list[str] = []
+    for part in shown.roots[6].parts:
+        if part.kind == kind:
+            lines.append(f"part of checkpoint {part.until}, with news since {part.since}")
+            for row in shown.rows(part):
+                cells = {key: _cell(value, letters) for key, value in row.items()}
+                lines.append((_FILE if kind == "files" else _COMMIT).format(**cells).rstrip())
+    return lines
+
+
+_FILE = "{directory:14}  {name:16}  {tid:3}  {writer:6}  {added:5}  {removed:7}  {size:4}  {rows:4}  {whole:5}  {gone}"
+_COMMIT = (
+    "{tid:3}  {at:8}  {rank:4}  {number:6}  {forgotten:9}  {has_files:9}  {added:5}  {removed:7}  "
+    "{forgotten_added:15}  {forgotten_removed}"
+)
+
+
+def _cell(value: Any, letters: Mapping[str, str]) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else ""
+        case datetime():
+            return f"{value:%d %H:%M}"
+        case str() if found := re.fullmatch(r"(part-\d+-tid-)(\d+)-.*", value):
+            return found[1] + letters[found[2]]
+    return letters.get(str(value), str(value))
+
+
+@pytest.mark.parametrize("kind", ["files", "commits"])
+def test_the_rows_of_the_document_are_those_that_are_written(kind: str) -> None:
+    title, *lines = block(f"text {kind}").splitlines()
+    assert lines == shown_rows(with_parts(), kind)
+    assert title.split() == re.findall(r"{(\w+)", _FILE if kind == "files" else _COMMIT)
+
+
+def test_a_reader_of_the_root_checkpoint_gets_the_lines_of_a_checkpoint_of_version_1() -> None:
+    shown = with_parts()
+    read = read_checkpoint(shown.store, parse_log(shown.store.list_log()))
+    a, b, c, d, e, f, g = read.commits
+    assert [it.tid for it in (a, b)] == [
+        it.tid for it in decode_checkpoint(checkpoint_body(2), number=2, where="").commits
+    ]
+    assert [it.forgotten for it in read.commits] == [
+        Forgotten(1, 0), Forgotten(0, 1), Forgotten(1, 0), Forgotten(0, 1), Forgotten(), Forgotten(), Forgotten()
+    ]  # fmt: skip
+    told = decode_commit(block("json commit").encode(), where="the document")
+    assert (*d.marker.added, *d.marker.removed) == (*told.added,)
+    assert d.marker.dbio_commit
+    assert told.dbio_commit
+    assert d.marker.dbio_commit.files
+    assert told.dbio_commit.files
+    assert d.marker.dbio_commit.files.bounds() == told.dbio_commit.files.bounds()
+    assert d.marker.dbio_commit.files.partition == told.dbio_commit.files.partition
+    assert e.marker.is_abort
+    assert [len(it.marker.added) for it in (c, f, g)] == [1, 1, 3]

@@ -18,7 +18,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
-from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.parts.reader import StoredCommits
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -31,8 +31,11 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, DataFile, FilesInParts, Holds, LiveFiles, live_files
 from dbio_commit.store import Store
 
-WINDOW_ROWS = 250_000
+WINDOW_ROWS = 100_000
 """About how many rows are in memory at once."""
+
+CHECKED_AT_ONCE = 16_384
+"""How many paths are checked as one text, of which there are several copies meanwhile."""
 
 
 class _Groups(NamedTuple):
@@ -64,7 +67,8 @@ class PartFiles(FilesInParts):
         assert root.state
         self._store, self._root, self._layout = store, root, layout
         self._state = root.state
-        self._reader = PartReader(store, root.number)
+        assert isinstance(root.commits, StoredCommits)
+        self._reader = root.commits.reader
         self._parts = [part for part in root.parts if part.kind == "files"]
         self._news = resolve(news)
         self._removed = {path for commit in self._news for path in commit.marker.removed}
@@ -207,7 +211,7 @@ class PartFiles(FilesInParts):
             if removed or replaced:
                 live = _without(live, removed | replaced)
             if self._removed_tids:
-                gone = pa.array(sorted(self._removed_tids), pa.string())
+                gone = rows.texts(sorted(self._removed_tids))
                 live = live.filter(pc.invert(pc.is_in(live["tid"].cast(pa.string()), value_set=gone)))
             if live.num_rows:
                 yield live
@@ -249,9 +253,8 @@ class PartFiles(FilesInParts):
         part = groups.part
         table = self._reader.table(part, range(groups.first, groups.last + 1))
         first = sum(group.rows for group in part.groups[: groups.first])
-        number = pa.repeat(pa.scalar(self._parts.index(part), pa.int32()), table.num_rows)
-        table = table.append_column("part", number)
-        return table.append_column("place", pa.array(range(first, first + table.num_rows), pa.int64()))
+        table = table.append_column("part", rows.numbers([self._parts.index(part)] * table.num_rows))
+        return table.append_column("place", rows.numbers(range(first, first + table.num_rows)))
 
     def _windows(self, is_hopeful: Callable[[str], bool]) -> list[_Window]:
         chosen: list[tuple[Part, int]] = []
@@ -292,15 +295,19 @@ class PartFiles(FilesInParts):
         for code, partition in partitions.items():
             if tuple(partition) != self._layout:
                 raise self._misplaced(texts[code])
-        sizes, codes, tids = (rows.listed(it) for it in (table["size"], directory.indices, table["tid"]))
+        tid = rows.dictionary(table["tid"])
+        tids = rows.listed(tid.dictionary)
+        sizes, codes, of = (rows.listed(it) for it in (table["size"], directory.indices, tid.indices))
         paths = rows.listed(rows.paths_of(table))
-        names.check_visible(paths, where=self._store.url_of(names.checkpoint(self._root.number)))
+        where = self._store.url_of(names.checkpoint(self._root.number))
+        for start in range(0, len(paths), CHECKED_AT_ONCE):
+            names.check_visible(paths[start : start + CHECKED_AT_ONCE], where=where)
         if unknown := [path for path, size in zip(paths, sizes, strict=True) if size is None]:
             known = {entry.path: entry.size for entry in self._store.stat_many(unknown) if entry}
             sizes = [
                 known.get(path, UNKNOWN_SIZE) if size is None else size for path, size in zip(paths, sizes, strict=True)
             ]
-        return map(DataFile, paths, sizes, tids, map(partitions.__getitem__, codes))
+        return map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
 
     def _misplaced(self, directory: str) -> CorruptMarkerError:
         return CorruptMarkerError(
@@ -387,7 +394,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
-    wanted = pa.array({names.split(path)[1] for path in paths}, pa.string())
+    wanted = rows.texts({names.split(path)[1] for path in paths})
     places = pc.indices_nonzero(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
 
@@ -408,12 +415,12 @@ def _all_but(count: int, lost: Collection[int]) -> Any:
     mask = bytearray(b"\x01") * count
     for place in lost:
         mask[place] = 0
-    return pa.array(mask, pa.uint8()).cast(pa.bool_())
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(mask)]).cast(pa.bool_())
 
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
     directory = rows.dictionary(table["directory"])
-    wanted = pa.array([is_hopeful(text) for text in rows.listed(directory.dictionary)], pa.bool_())
+    wanted = rows.numbers(map(is_hopeful, rows.listed(directory.dictionary))).cast(pa.bool_())
     return table.filter(wanted.take(directory.indices))
 
 
@@ -445,7 +452,7 @@ def _facts(
         for group, mine in by_group.items():
             base = ends[group] - source.group_rows[group]
             table = source.read([name for own in spelled.values() for name in own], group)
-            table = table.take(pa.array([places[i] - base for i in mine], pa.int64()))
+            table = table.take(rows.numbers(places[i] - base for i in mine))
             for column, own in spelled.items():
                 for name in own:
                     fact, kind = name.split(".", 2)[:2]

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
-from dbio_commit.log.parts.parquet import OpenStatistics
+from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
 from dbio_commit.log.parts.reader import PartReader
-from dbio_commit.protocol.parts import Key, Merge
+from dbio_commit.protocol.parts import Cut, Key, Merge
+
+_log = get_logger(__name__)
 
 
 class Piece(NamedTuple):
@@ -22,12 +25,18 @@ class Piece(NamedTuple):
     """The statistics of the rows, some rows at a time; None if there are none."""
 
 
-def piece_of_news(files: pa.Table, statistics: pa.Table | None) -> Piece:
-    """New rows of files, with their statistics."""
+def pieces_of_news(files: pa.Table, statistics: pa.Table | None, cut: Cut) -> tuple[list[Piece], list[Key]]:
+    """New rows of files with their statistics, and the new cuts between them."""
+    starts, cuts = _cut(files, cut)
+    bounds = [*pairwise([*starts, files.num_rows])]
+    return [_piece_of_news(files, statistics, start, stop - start) for start, stop in bounds], cuts
+
+
+def _piece_of_news(files: pa.Table, statistics: pa.Table | None, start: int, rows: int) -> Piece:
     if statistics is None:
-        return Piece(files)
-    found, step = statistics, parquet.STATISTICS_ROWS
-    return Piece(files, lambda: (found.slice(start, step) for start in range(0, found.num_rows, step)))
+        return Piece(files.slice(start, rows))
+    own, step = statistics.slice(start, rows), parquet.STATISTICS_ROWS
+    return Piece(files.slice(start, rows), lambda: (own.slice(at, step) for at in range(0, rows, step)))
 
 
 def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
@@ -42,26 +51,26 @@ def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
 def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
     tables = [reader.table(part) for part in wanted.parts]
     table = pa.concat_tables(tables)
-    table = table.append_column("place", pa.array(range(table.num_rows), pa.int64()))
+    table = table.append_column("place", rows.numbers(range(table.num_rows)))
     table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
     table = table.take(rows.order_of(table))
     inputs = _Inputs([reader.statistics(part) for part in wanted.parts], [it.num_rows for it in tables])
-    starts, cuts = _cut(table, wanted)
+    starts, cuts = _cut(table, Cut(wanted.pieces, wanted.cuts))
     pieces: list[Piece] = []
     for start, stop in pairwise([*starts, table.num_rows]):
         some = table.slice(start, stop - start)
         if some.num_rows:
-            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.listed(some["place"]))))
+            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.integers(some["place"]))))
     return pieces, cuts
 
 
-def _cut(table: pa.Table, merge: Merge) -> tuple[list[int], list[Key]]:
+def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
     """Where the pieces begin, and the new cuts."""
     keys = rows.KeysOf(table)
-    starts = {0, *(keys.first_from(cut) for cut in merge.cuts)}
+    starts = {0, *(keys.first_from(key) for key in cut.cuts)}
     cuts: list[Key] = []
-    for i in range(1, merge.pieces):
-        key = keys[table.num_rows * i // merge.pieces]
+    for i in range(1, cut.pieces if table.num_rows else 1):
+        key = keys[table.num_rows * i // cut.pieces]
         place = keys.first_from(key)
         if place and key not in cuts:
             cuts.append(key)
@@ -98,13 +107,23 @@ class _Inputs:
             order += mine
             pieces += self._of_input(k, [places[i] - self._starts[k] for i in mine])
         table = pa.concat_tables([self.schema.empty_table(), *pieces], promote_options="default")
-        return table.take(pc.sort_indices(pa.array(order, pa.int64())))
+        return table.take(pc.array_sort_indices(rows.numbers(order)))
+
+    def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:
+        try:
+            return source.read(source.columns, group)
+        except DamagedPart as error:
+            _log.warning("%d files of a damaged row group of statistics are not skipped any more: %s", rows, error)
+            return self._nothing(rows)
+
+    def _nothing(self, rows: int) -> pa.Table:
+        first = self.schema.field(0)
+        return pa.table({first.name: pa.nulls(rows, first.type)})
 
     def _of_input(self, k: int, local: Sequence[int]) -> Iterator[pa.Table]:
         source = self._each[k]
         if source is None:
-            first = self.schema.field(0)
-            yield pa.table({first.name: pa.nulls(len(local), first.type)})
+            yield self._nothing(len(local))
             return
         ends = [*accumulate(source.group_rows)]
         i = 0
@@ -115,6 +134,6 @@ class _Inputs:
                 j += 1
             base = ends[group] - source.group_rows[group]
             if k not in self._groups or self._groups[k][0] != group:
-                self._groups[k] = (group, source.read(source.columns, group))
-            yield self._groups[k][1].take(pa.array([it - base for it in local[i:j]], pa.int64()))
+                self._groups[k] = (group, self._read(source, group, source.group_rows[group]))
+            yield self._groups[k][1].take(rows.numbers(it - base for it in local[i:j]))
             i = j

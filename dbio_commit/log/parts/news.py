@@ -1,6 +1,6 @@
 """What a checkpoint adds to the parts of the one before it: rows for all that differs. No input or output."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -33,9 +33,10 @@ def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping
         now = rows.file_rows(commit)
         had = rows.file_rows(known) if known else {}
         files += (rows.gone_row(path, commit.tid) for path in had.keys() - now.keys())
-        files += (now[path] for path in now.keys() - had.keys())
+        new = [now[path] for path in now.keys() - had.keys()]
+        files += new if known is None else map(_at_the_end(commit), new)
         described.append(commit)
-        if known is None or key != keys[commit.tid] or had.keys() - now.keys() != had.keys() ^ now.keys():
+        if known is None or new or key != keys[commit.tid] or rows.info_text(commit) != rows.info_text(known):
             commits.append((commit, key, now))
     left = sorted(old.keys() - {commit.tid for commit in after})
     for tid in left:
@@ -47,6 +48,12 @@ def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping
         commits=pa.concat_tables([rows.commits_table(commits, number), rows.forgotten_commits(left, number)]),
         moved=moved,
     )
+
+
+def _at_the_end(commit: Decided) -> Callable[[FileRow], FileRow]:
+    """Moves a new row of a known transaction behind its known rows. They keep their places if rows before them go."""
+    gone = min(commit.forgotten.removed, 1 << 30)
+    return lambda row: row if row.removed is None else row._replace(removed=row.removed + gone)
 
 
 def _places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:

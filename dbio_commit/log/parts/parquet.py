@@ -1,12 +1,15 @@
 """The Parquet files of parts: bytes with checksums, and back. No input or output.
 
 A reader of files and commits checks the bytes of whole row groups, which the root describes. Statistics are read column
-by column, so their pages have checksums. A part that was changed on its way is never read as another one.
+by column. Before their footer they have the CRC-32 of each column chunk. A part that was changed on its way is never
+read as another one. Parquet's own checksums do not suffice: they leave out the headers of pages.
+
+The checks of a footer and of pages come before pyarrow, which may end the process or take gigabytes otherwise.
 """
 
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dbio_commit.data import pages
+from dbio_commit.data.chunks import check_chunks
 from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Part, PartKind, Statistics
 
@@ -26,21 +31,38 @@ STATISTICS_ROWS = 32_768
 _MAGIC_BYTES = 8
 """The end of a Parquet file: the length of its footer, and four letters."""
 
+_CRC_BYTES = 4
+
+MOST_ROWS = 1024**2
+"""No reader takes a row group with more rows."""
+
+_MOST_VALUES = 64 * MOST_ROWS
+
+_MOST_UNPACKED = 64 * 1024**2
+_RATIO = 100
+"""A row group unpacks to at most so many bytes, and so many for each of its bytes."""
+
+_PLAIN, _DICTIONARIES = 0, {2, 8}
+_ENCODINGS = {_PLAIN, 3, 5, *_DICTIONARIES}
+"""Parquet's numbers of the encodings that writers use, with run lengths and differences. In others, few bytes may stand
+for very long texts. So they may in a dictionary."""
+
 
 def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until: int) -> tuple[bytes, Part]:
     """The object of a part with these rows, which are sorted, and its description."""
     sink = io.BytesIO()
     dictionaries: Any = [it.name for it in table.schema if pa.types.is_dictionary(it.type)]
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
-        row_group_size=GROUP_ROWS,
         use_dictionary=dictionaries,
         column_encoding=None if kind == "commits" else {"size": "DELTA_BINARY_PACKED"},
         write_statistics=["directory"] if kind == "files" else False,
         write_page_checksum=True,
-    )
+    ) as writer:
+        for start in range(0, table.num_rows, GROUP_ROWS):
+            writer.write_table(_with_own_texts(table.slice(start, GROUP_ROWS), dictionaries))
     body = sink.getvalue()
     footer = pq.read_metadata(io.BytesIO(body))
     end = len(body) - footer.serialized_size - _MAGIC_BYTES
@@ -76,6 +98,14 @@ def _directories(table: pa.Table) -> list[str] | None:
     return found if sum(len(it.encode()) + len('"",') for it in found) <= DIRECTORIES_BYTES else None
 
 
+def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows with dictionaries of the texts that occur in them: each row group would have all texts of the table."""
+    for name in columns:
+        own = table[name].cast(pa.string()).dictionary_encode()
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), own)
+    return table
+
+
 def _start(group: Any) -> int:
     chunks = [group.column(i) for i in range(group.num_columns)]
     return min(int(it.dictionary_page_offset or it.data_page_offset) for it in chunks)
@@ -85,13 +115,26 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
     """The object with these statistics, which have the same columns, a row group for each table."""
     sink, writer = io.BytesIO(), None
     for table in tables:
-        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True)
+        writer = writer or _statistics_writer(sink, table.schema)
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
     assert writer
     writer.close()
     body = sink.getvalue()
-    footer = pq.read_metadata(io.BytesIO(body)).serialized_size + _MAGIC_BYTES
-    return body, Statistics(name=name, bytes=len(body), footer=footer, crc=zlib.crc32(memoryview(body)[-footer:]))
+    end = len(body) - pq.read_metadata(io.BytesIO(body)).serialized_size - _MAGIC_BYTES
+    view = memoryview(body)
+    sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(body[end:]) for at, stop in group)
+    footer = sums + body[end:]
+    body = body[:end] + footer
+    return body, Statistics(name=name, bytes=len(body), footer=len(footer), crc=zlib.crc32(footer))
+
+
+def _statistics_writer(sink: Any, schema: pa.Schema) -> Any:
+    numbers: Any = [it.name for it in schema if not pa.types.is_string(it.type)]
+    return pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=numbers, write_page_checksum=True)
+
+
+def _packed_crc(chunk: memoryview | bytes) -> bytes:
+    return zlib.crc32(chunk).to_bytes(_CRC_BYTES, "little")
 
 
 # --- decode -------------------------------------------------------------------------------------------------------
@@ -113,23 +156,79 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
     for i, body in bodies.items():
         check(body, crc=part.groups[i].crc, size=part.groups[i].bytes, what=f"row group {i}")
     pieces = Pieces(part.bytes, {part.groups[i].at: body for i, body in bodies.items()})
+    _check_groups(footer, {i: (part.groups[i].at, body) for i, body in bodies.items()}, schema)
     with _damaged():
         parquet = pq.ParquetFile(pa.PythonFile(pieces), metadata=pq.read_metadata(io.BytesIO(footer)))
         if [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)] != [
             group.rows for group in part.groups
         ]:
             raise DamagedPart("the row groups are not those that the root describes")
-        table = parquet.read_row_groups(sorted(bodies), columns=schema.names, use_threads=False)
+        each = [parquet.read_row_group(i, columns=schema.names, use_threads=False) for i in sorted(bodies)]
+        table = pa.concat_tables(each)  # read at once, they would take twice as much memory
     if not table.schema.equals(schema):
         raise DamagedPart("the columns are not those of a part")
     return table
+
+
+def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryview]], schema: pa.Schema) -> None:
+    """Raises DamagedPart if pyarrow should not read these row groups, given by their places and bytes."""
+    _check_footer(footer)
+    with _damaged():
+        found = pages.places(footer)
+        told = pq.read_metadata(io.BytesIO(footer)).schema
+        leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
+        if not {*schema.names} <= {*leaves} or not groups.keys() <= {*range(len(found))}:
+            raise DamagedPart("the columns or row groups are not those of a part")
+        for i, (start, body) in groups.items():
+            if len(found[i]) != len(leaves):
+                raise DamagedPart("the columns are not those of a part")
+            _check_chunks(
+                [
+                    (body, at - start, stop - start, schema.field(name).type)
+                    for name, (at, stop) in zip(leaves, found[i], strict=True)
+                    if name in schema.names
+                ]
+            )
+
+
+def _check_footer(footer: bytes) -> None:
+    """Raises DamagedPart for a footer that pyarrow cannot read, or that would end the process or fill memory."""
+    with _damaged():
+        if problems := check_chunks(footer):
+            raise DamagedPart(problems[0])
+        found = pq.read_metadata(io.BytesIO(footer))
+        for group in map(found.row_group, range(found.num_row_groups)):
+            if not 0 <= group.num_rows <= MOST_ROWS:
+                raise DamagedPart(f"a row group has {group.num_rows} rows, and at most {MOST_ROWS} are read")
+            for i in range(group.num_columns):
+                is_flat, values = found.schema.column(i).max_repetition_level == 0, group.column(i).num_values
+                if not 0 <= values <= _MOST_VALUES or (is_flat and values != group.num_rows):
+                    raise DamagedPart(f"a column has {values} values for {group.num_rows} rows")
+
+
+def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> None:
+    """Raises DamagedPart if column chunks, given by bytes, places and types, unpack to more than any writer packs."""
+    unpacked = packed = 0
+    with _damaged():
+        for body, at, stop, kind in chunks:
+            told = pages.measure_pages(body[max(at, 0) : stop] if at >= 0 else b"", 0, stop - at)
+            is_text = pa.types.is_string(kind) or pa.types.is_list(kind)
+            if not told.encodings <= ({_PLAIN} if is_text else _ENCODINGS):
+                raise DamagedPart("a column has an encoding that no writer uses")
+            if told.values > 2 * _MOST_VALUES:
+                raise DamagedPart("a column has more values than any writer writes")
+            unpacked, packed = unpacked + told.unpacked_bytes, packed + stop - at
+    if unpacked > _MOST_UNPACKED + _RATIO * packed:
+        raise DamagedPart(f"{packed} bytes would unpack to {unpacked}, more than any writer packs")
 
 
 @contextmanager
 def _damaged() -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except DamagedPart:
+        raise
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
@@ -138,21 +237,72 @@ class OpenStatistics:
 
     def __init__(self, statistics: Statistics, footer: bytes, source: Any) -> None:
         check(footer, crc=statistics.crc, size=statistics.footer, what="the footer")
+        self._source, self._size = source, statistics.bytes
+        _check_footer(footer)
         with _damaged():
-            self._parquet = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
-        self.schema = self._parquet.schema_arrow
+            self._metadata = pq.read_metadata(io.BytesIO(footer))
+            self._places = pages.places(footer)
+            self.schema = pq.read_schema(io.BytesIO(footer))
         self.columns: Sequence[str] = self.schema.names
+        if any(len(group) != len(self.columns) for group in self._places):
+            raise DamagedPart("the columns are not those of statistics")
+        self._sums = footer[: -self._metadata.serialized_size - _MAGIC_BYTES]
+        if len(self._sums) != _CRC_BYTES * len(self.columns) * len(self._places):
+            raise DamagedPart("there are checksums for other columns")
 
     @property
     def group_rows(self) -> Sequence[int]:
-        footer = self._parquet.metadata
-        return [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+        return [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
 
     def read(self, columns: Sequence[str], group: int | None = None) -> pa.Table:
         """These columns, of all rows or of one row group. Raises DamagedPart."""
-        groups = range(self._parquet.metadata.num_row_groups) if group is None else [group]
+        groups = [*range(len(self._places))] if group is None else [group]
+        wanted = _with_prefixes(self.columns, {*columns})
+        pieces = self._fetch([(i, j) for i in groups for j in wanted])
         with _damaged():
-            return self._parquet.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+            parquet = pq.ParquetFile(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
+            table = parquet.read_row_groups(groups, columns=list(columns), use_threads=False)
+            return table.select(list(columns))
+
+    def _fetch(self, chunks: Sequence[tuple[int, int]]) -> Mapping[int, memoryview]:
+        """The bytes of chunks, given by row group and column, by their places. Near ones are fetched together."""
+        runs: list[tuple[int, int]] = []
+        for start, stop in sorted(self._places[i][j] for i, j in chunks):
+            if not 0 <= start <= stop <= self._size:
+                raise DamagedPart("a column lies outside of the object")
+            if runs and start - runs[-1][1] <= _HOLE_BYTES and stop - runs[-1][0] <= _RUN_BYTES:
+                runs[-1] = runs[-1][0], max(stop, runs[-1][1])
+            else:
+                runs.append((start, stop))
+        found: dict[int, memoryview] = {}
+        for start, stop in runs:
+            self._source.seek(start)
+            found[start] = memoryview(self._source.read(stop - start))
+        checked: list[tuple[bytes | memoryview, int, int, Any]] = []
+        for i, j in chunks:
+            at, stop = self._places[i][j]
+            run = max(start for start in found if start <= at)
+            body = found[run][at - run : stop - run]
+            place = _CRC_BYTES * (i * len(self.columns) + j)
+            if len(body) != stop - at or _packed_crc(body) != self._sums[place : place + _CRC_BYTES]:
+                raise DamagedPart(f"column {self.columns[j]!r:.200} is not as it was written")
+            checked.append((body, 0, stop - at, self.schema.field(j).type))
+        _check_chunks(checked)
+        return found
+
+
+_HOLE_BYTES, _RUN_BYTES = 64 * 1024, 32 * 1024**2
+"""Chunks are fetched together if at most so many bytes are between them, and all together are not more than so many."""
+
+
+def _with_prefixes(names: Sequence[str], wanted: Collection[str]) -> list[int]:
+    """The columns that pyarrow reads for these names: also those of which a name is the beginning, up to a dot."""
+
+    def prefixes(name: str) -> Iterator[str]:
+        components = name.split(".")
+        return (".".join(components[:count]) for count in range(1, len(components) + 1))
+
+    return [i for i, name in enumerate(names) if any(it in wanted for it in prefixes(name))]
 
 
 class Pieces(io.RawIOBase):

@@ -1,19 +1,23 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+import io
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
+from cachetools import LRUCache
 from msgspec.structs import replace
 
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, ObjectNotFoundError
+from dbio_commit.base.logs import get_logger
 from dbio_commit.log.collector import collector_paused
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics, decode_groups
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, CommitsInParts
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.footprint import commits_bytes
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
 from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
@@ -21,6 +25,8 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
+
+_log = get_logger(__name__)
 
 _SCHEMAS = {"files": rows.FILES, "commits": rows.COMMITS}
 
@@ -31,8 +37,11 @@ MOST_BYTES_AT_ONCE = 64 * 1024**2
 class PartReader:
     """Reads the parts of the root with this number."""
 
-    def __init__(self, store: Store, number: int) -> None:
+    def __init__(self, store: Store, number: int, *, newest: int | None = None) -> None:
+        """`newest` is the highest number of a checkpoint that was listed when the root was chosen. A checkpoint with a
+        higher number than the root's may be another table's."""
         self._store, self._number = store, number
+        self._newest = number if newest is None else newest
 
     def table(self, part: Part, groups: Collection[int] | None = None) -> pa.Table:
         """The rows of a part, or of some of its row groups.
@@ -66,13 +75,21 @@ class PartReader:
         return self._store.get_range(part.name, end, part.footer), bodies
 
     def statistics(self, part: Part) -> OpenStatistics | None:
+        """The statistics of a part; None if it has none, or if they are lost. They are hints: a WARNING says so."""
+        try:
+            return self.open_statistics(part)
+        except (CheckpointLostError, ObjectNotFoundError) as error:
+            _log.warning("no file of %s is skipped by its values: %s", part.name, error)
+            return None
+
+    def open_statistics(self, part: Part) -> OpenStatistics | None:
         """The statistics of a part; None if it has none. Raises as `table`."""
         told = part.statistics
         if told is None:
             return None
         try:
             footer = self._store.get_range(told.name, told.bytes - told.footer, told.footer)
-            return OpenStatistics(told, footer, self._store.open_read(told.name))
+            return OpenStatistics(told, footer, _Remote(self._store, told.name, told.bytes))
         except DamagedPart as error:
             raise self._lost(part, f"has damaged statistics: {error}") from None
         except ObjectNotFoundError:
@@ -84,7 +101,7 @@ class PartReader:
 
     def _absent(self, part: Part) -> Exception:
         newest = parse_log(self._store.list_log(Kind.CHECKPOINT)).last_checkpoint
-        if newest > self._number:
+        if newest > self._newest:
             return ObjectNotFoundError(f"{self._store.url} has a newer checkpoint, {newest}; read that")
         return self._lost(part, "does not exist")
 
@@ -101,6 +118,32 @@ class PartReader:
         )
 
 
+class _Remote(io.RawIOBase):
+    """An object of which ranges are fetched when they are read. Nothing stays open."""
+
+    def __init__(self, store: Store, name: str, size: int) -> None:
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        length = max(self._size - self._at, 0) if size < 0 else min(size, max(self._size - self._at, 0))
+        body = self._store.get_range(self._name, self._at, length) if length else b""
+        self._at += len(body)
+        return body
+
+
 def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The first and last of neighbouring row groups that are fetched together."""
     first = last = wanted[0]
@@ -113,17 +156,27 @@ def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
+Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
+"""Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
+
+
 class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
-    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
-        self._reader, self._parts = reader, parts
+    def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
+        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
+        self.reader, self._parts = reader, parts
+        self._remember = remember or (lambda what, read, bytes: read())
 
     @cached_property
     def table(self) -> pa.Table:
         """Their rows, in their order."""
-        tables = self._reader.tables([part for part in self._parts if part.kind == "commits"])
-        return rows.latest_commits(pa.concat_tables([rows.COMMITS.empty_table(), *tables]), keep_forgotten=False)
+        found: pa.Table = self._remember("rows", self._read_table, lambda table: table.nbytes)
+        return found
+
+    def _read_table(self) -> pa.Table:
+        tables = self.reader.tables([part for part in self._parts if part.kind == "commits"])
+        return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
 
     @cached_property
     def tids(self) -> Set[str]:
@@ -138,9 +191,9 @@ class StoredCommits(CommitsInParts):
 
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
         try:
-            found = rows.decode_commits(self.table, rows.slices(rows.FILES.empty_table()), bounds=_no_bounds)
-        except ValueError as error:
-            raise self._reader.unreadable(error) from None
+            found = rows.decode_commits(self.table, rows.slices(rows.empty(rows.FILES)), bounds=_no_bounds)
+        except (ValueError, CorruptMarkerError) as error:
+            raise self.reader.unreadable(error) from None
         return [
             it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
             if it.tid in removed
@@ -151,13 +204,17 @@ class StoredCommits(CommitsInParts):
     @cached_property
     def all(self) -> tuple[Decided, ...]:
         """The transactions, oldest first."""
-        reader = self._reader
+        found: tuple[Decided, ...] = self._remember("commits", self._read_all, commits_bytes)
+        return found
+
+    def _read_all(self) -> tuple[Decided, ...]:
+        reader = self.reader
         parts = [part for part in self._parts if part.kind == "files"]
         tables, known = reader.tables(parts), self.tids
         statistics = _Statistics(reader, parts)
         try:
             with collector_paused():
-                of = rows.slices(pa.concat_tables([rows.FILES.empty_table(), *tables]))
+                of = rows.slices(pa.concat_tables([rows.empty(rows.FILES), *tables]))
                 if strange := of.ranges.keys() - known:
                     raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
                 found = rows.decode_commits(self.table, of, bounds=statistics.of)
@@ -193,13 +250,17 @@ def _no_bounds(columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
     raise ValueError("a transaction without files has no statistics")
 
 
+MOST_COLUMNS = 24
+"""How many columns of statistics stay in memory, with one number or text for each file."""
+
+
 class _Statistics:
     """The statistics of all files in some parts, each column read once."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
         self._reader, self._parts = reader, parts
         self._open: list[OpenStatistics | None] | None = None
-        self._columns: dict[str, Any] = {}
+        self._columns: LRUCache[str, Any] = LRUCache(MOST_COLUMNS)
 
     def of(self, columns: Sequence[str], places: Sequence[int]) -> StoredBounds:
         return _Bounds(self, columns, places)
@@ -210,7 +271,7 @@ class _Statistics:
         for kind in rows.KINDS:
             values = self._column(f"{fact}.{kind}.{column}")
             if values is not None:
-                each = values.take(pa.array(places, pa.int64())).to_pylist()
+                each = values.take(rows.numbers(places)).to_pylist()
                 told = (None if it is None else int(it) for it in each) if kind == "big" else each
                 found = [old if new is None else new for old, new in zip(found, told, strict=True)]
         return found

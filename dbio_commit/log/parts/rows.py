@@ -6,9 +6,10 @@ are a set: which parts they are in, and in which order these are read, changes n
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import decode_as, encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, bounds_in, columns_in
 from dbio_commit.protocol.markers.files import AddedFiles, StoredBounds
-from dbio_commit.protocol.markers.schema import NO_SCHEMA
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
@@ -65,6 +66,11 @@ COMMITS = pa.schema(
         ("forgotten_removed", pa.int64()),
     ]
 )
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows. `Schema.empty_table` would import pandas, which takes 0.5 s and 60 MB."""
+    return pa.Table.from_batches([], schema)
 
 
 def listed(values: Any) -> list[Any]:
@@ -118,10 +124,10 @@ def file_rows(commit: Decided) -> dict[str, FileRow]:
     found: dict[str, FileRow] = {}
     for place, path in enumerate(marker.added):
         if path not in found:
-            row = _row(path, commit.tid)._replace(added=place, whole=path in whole)
-            found[path] = row._replace(size=files.size[place], rows=files.rows[place]) if files else row
+            size, rows = (files.size[place], files.rows[place]) if files else (None, None)
+            found[path] = FileRow(*_name_of(path, commit.tid), place, None, size, rows, path in whole)
     for place, path in enumerate(marker.removed):
-        row = found.get(path) or _row(path, commit.tid)._replace(whole=path in whole)
+        row = found.get(path) or FileRow(*_name_of(path, commit.tid), whole=path in whole)
         if row.removed is None:
             found[path] = row._replace(removed=place)
     return found
@@ -129,21 +135,23 @@ def file_rows(commit: Decided) -> dict[str, FileRow]:
 
 def gone_row(path: str, tid: str) -> FileRow:
     """The row by which a path of a transaction is forgotten."""
-    return _row(path, tid)._replace(gone=True)
+    return FileRow(*_name_of(path, tid), gone=True)
 
 
-def _row(path: str, tid: str) -> FileRow:
+def _name_of(path: str, tid: str) -> tuple[str, str, str, str]:
+    """The first four columns of a row."""
     directory, name = names.split(path)
-    return FileRow(directory, name, tid, names.parse_data_file(name) or "")
+    return directory, name, tid, names.parse_data_file(name) or ""
 
 
 def files_table(rows: Iterable[FileRow]) -> pa.Table:
     """The rows in the order of parts: by directory, writer, name and tid."""
-    columns = list(zip(*sorted(rows, key=lambda it: (it.directory, it.writer, it.name, it.tid)), strict=True))
+    columns = list(zip(*rows, strict=True))
     found = FileRow(*(columns or [()] * len(FileRow._fields)))  # type: ignore[arg-type]
     writers = [None if tid == writer else writer for tid, writer in zip(found.tid, found.writer, strict=True)]
     told: Any = {**found._asdict(), "writer": writers}
-    return pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    table = pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    return table.take(order_of(table))
 
 
 def commits_table(commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]], number: int) -> pa.Table:
@@ -169,7 +177,6 @@ def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
 
 def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number: int) -> dict[str, Any]:
     marker, info = commit.marker, commit.marker.dbio_commit
-    plain = replace(info, schema=NO_SCHEMA, files=None, whole=None) if info else None
     return {
         "tid": commit.tid,
         "modified": commit.modified,
@@ -177,17 +184,28 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number:
         "rank": key.rank,
         "number": number,
         "forgotten": False,
-        "info": encode(plain).decode() if plain else None,
+        "info": info_text(commit),
         "schema": bytes(info.schema).decode() if info and info.schema else None,
         "has_files": bool(info and info.files),
         "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
-        "added": sum(row.added is not None and row.removed is None for row in files.values()),
+        "added": sum(row.added is not None and not _is_change(row, marker) for row in files.values()),
         "removed": sum(row.removed is not None for row in files.values()),
         "forgotten_added": commit.forgotten.added,
         "forgotten_removed": commit.forgotten.removed,
     }
+
+
+def info_text(commit: Decided) -> str | None:
+    """`dbio_commit` of the marker, without what has columns or rows of its own; None if it has none."""
+    info = commit.marker.dbio_commit
+    return encode(replace(info, schema=NO_SCHEMA, files=None, whole=None)).decode() if info else None
+
+
+def _is_change(row: FileRow, marker: CommitMarker) -> bool:
+    """Whether it is the row of a change file."""
+    return row.added is not None and row.removed is not None and marker.is_recorded
 
 
 def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | None:
@@ -200,11 +218,8 @@ def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | 
         for fact in FACTS:
             each = {tid: getattr(bounds[column], fact) for tid, bounds in told.items() if column in bounds}
             values = [each[tid][at] if at is not None and tid in each else None for tid, at in places]
-            for kind in dict.fromkeys(map(_kind, values)):
-                if kind:
-                    own: list[Any] = [it if _kind(it) == kind else None for it in values]
-                    own = [it and str(it) for it in own] if kind == "big" else own
-                    found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])
+            for kind, own in _by_kind(values).items():
+                found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])
     return pa.table(found) if found else None
 
 
@@ -215,18 +230,30 @@ KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": p
 """The types of bounds. Each has a column of its own, since the bounds of a column may have had several types."""
 
 
+def _by_kind(values: Sequence[Any]) -> Mapping[str, Sequence[Any]]:
+    """The values of each kind, in their places, with None in the places of others."""
+    types = {*map(type, values)} - {type(None)}
+    if len(types) == 1:  # as almost always
+        known = [it for it in values if it is not None]
+        ends = {_kind(min(known)), _kind(max(known))} if types == {int} else {_kind(known[0])}
+        kind = ends.pop()
+        if kind not in (None, "big") and not ends:
+            return {kind: values}
+    kinds = [*map(_kind, values)]
+    found: dict[str, list[Any]] = {}
+    for kind in dict.fromkeys(it for it in kinds if it):
+        own = [value if it == kind else None for value, it in zip(values, kinds, strict=True)]
+        found[kind] = [None if it is None else str(it) for it in own] if kind == "big" else own
+    return found
+
+
 def _kind(value: Any) -> str | None:
     """The type of a bound; None if nothing is bound. `big` is an integer of more than 64 bits, in decimal digits."""
-    match value:
-        case bool():
-            return "bool"
-        case int():
-            return "int" if -(1 << 63) <= value < 1 << 63 else "big"
-        case float():
-            return "float"
-        case str():
-            return "text"
-    return None
+    kind = _KINDS_OF.get(type(value))
+    return "big" if kind == "int" and not -(1 << 63) <= value < 1 << 63 else kind
+
+
+_KINDS_OF: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "text"}
 
 
 # --- to transactions ----------------------------------------------------------------------------------------------
@@ -251,8 +278,7 @@ def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
             kept.add(identity)
         else:
             lost.append(place)
-    mask = pc.invert(pc.is_in(pa.array(range(files.num_rows), pa.int64()), value_set=pa.array(lost, pa.int64())))
-    return files.filter(mask)
+    return files.filter(pc.invert(pc.is_in(numbers(range(files.num_rows)), value_set=numbers(lost))))
 
 
 _IDENTITY = ("directory", "name", "tid")
@@ -263,7 +289,7 @@ def latest_commits(commits: pa.Table, *, keep_forgotten: bool) -> pa.Table:
     newest: dict[str, tuple[int, int]] = {}
     for place, (tid, number) in enumerate(zip(listed(commits["tid"]), listed(commits["number"]), strict=True)):
         newest[tid] = max(newest.get(tid, (-1, -1)), (number, place))
-    found = commits.take(pa.array(sorted(place for _, place in newest.values()), pa.int64()))
+    found = commits.take(numbers(sorted(place for _, place in newest.values())))
     if not keep_forgotten:
         found = found.filter(pc.invert(found["forgotten"]))
     return found.sort_by([("at", "ascending"), ("rank", "ascending"), ("tid", "ascending")])
@@ -308,51 +334,114 @@ class KeysOf(Sequence[Any]):
         return bisect_left(self, key)
 
 
-class Slices(NamedTuple):
-    """The rows of files, sorted by tid."""
+class Slices:
+    """The rows of files, sorted by transaction and by their places in its marker. -1 stands for null."""
 
-    paths: list[str]
-    directories: list[int]
-    """For each path, the index of its directory in `partitions`."""
-    partitions: list[names.Partition]
-    added: list[int | None]
-    removed: list[int | None]
-    sizes: list[int | None]
-    rows: list[int | None]
-    whole: list[bool]
-    places: Sequence[int]
-    """Where each row is among all rows of the parts, to find its statistics."""
-    ranges: Mapping[str, range]
-    """The rows of each tid."""
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.partitions = Partitions(())
+        """Of the directories."""
+        self.directories = array("i")
+        """For each path, the number of its directory."""
+        self.added = array("i")
+        self.removed = array("i")
+        self.sizes = array("q")
+        self.rows = array("q")
+        self.whole = array("b")
+        self.places = array("q")
+        """Where each row is among all rows of the parts, to find its statistics."""
+        self.ranges: dict[str, range] = {}
+        """The rows of each tid. Those that add a path come first."""
+
+
+class Partitions:
+    """The partitions of directories, which have numbers."""
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._each = [names.parse_partition(directory) for directory in directories]
+        self._values: dict[str, list[str | None]] = {}
+
+    def values(self, directories: Sequence[int]) -> dict[str, list[str | None]]:
+        """The values of the columns of the first directory, in each of these directories."""
+        columns = self._each[directories[0]] if directories else ()
+        return {column: [*map(self._of(column).__getitem__, directories)] for column in columns}
+
+    def _of(self, column: str) -> list[str | None]:
+        if column not in self._values:
+            self._values[column] = [it.get(column) for it in self._each]
+        return self._values[column]
 
 
 def slices(files: pa.Table) -> Slices:
     """The rows, without those that are forgotten, sorted by the transactions that they are of."""
-    files = files.append_column("place", pa.array(range(files.num_rows), pa.int64()))
-    files = without_gone(files, keep_gone=False).unify_dictionaries().combine_chunks()
+    files = files.append_column("place", numbers(range(files.num_rows)))
+    files = without_gone(files, keep_gone=False).unify_dictionaries()
+    found = Slices()
     if not files.num_rows:
-        return Slices([], [], [], [], [], [], [], [], [], {})
-    tids = dictionary(files["tid"])
-    order = pc.sort_indices(
-        pa.table([tids.indices, files["added"], files["removed"]], names=["tid", "added", "removed"]),
-        sort_keys=[("tid", "ascending"), ("added", "ascending"), ("removed", "ascending")],
-    )
+        return found
+    directories = _texts_in(files["directory"])
+    found.partitions = Partitions(directories)
+    paths: list[str] = []
+    for start in range(0, files.num_rows, _AT_ONCE):  # since Arrow and Python hold each text of their own
+        paths += listed(paths_of(files.slice(start, _AT_ONCE)))
+    files = files.drop_columns(["name"])
+    keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     files = files.take(order)
-    codes = tids.indices.take(order).to_pylist()
-    directory = dictionary(files["directory"])
-    texts = listed(directory.dictionary)
-    return Slices(
-        paths=listed(paths_of(files)),
-        directories=listed(directory.indices),
-        partitions=[names.parse_partition(text) for text in texts],
-        added=listed(files["added"]),
-        removed=listed(files["removed"]),
-        sizes=listed(files["size"]),
-        rows=listed(files["rows"]),
-        whole=listed(files["whole"]),
-        places=array("q", listed(files["place"])),
-        ranges=_ranges(codes, listed(tids.dictionary)),
-    )
+    found.paths = [*map(paths.__getitem__, integers(order.cast(pa.int64())))]
+    found.directories = integers(_codes(files["directory"]))
+    found.added, found.removed = integers(files["added"]), integers(files["removed"])
+    found.sizes, found.rows = integers(files["size"]), integers(files["rows"])
+    found.whole = integers(files["whole"].cast(pa.int8()))
+    found.places = integers(files["place"])
+    tids, codes = _texts_in(files["tid"]), integers(_codes(files["tid"]))
+    start = 0
+    while start < len(codes):
+        stop = bisect_right(codes, codes[start], lo=start)
+        found.ranges[tids[codes[start]]] = range(start, stop)
+        start = stop
+    return found
+
+
+def _texts_in(column: Any) -> list[str]:
+    """The dictionary, which all chunks share."""
+    return listed(column.chunk(0).dictionary)
+
+
+def _codes(column: Any) -> Any:
+    """The places of the texts in the dictionary."""
+    return pa.chunked_array([chunk.indices for chunk in column.chunks])
+
+
+_AT_ONCE = 65_536
+"""How many rows of files are made Python values at a time."""
+
+_NULL = UNKNOWN_SIZE
+"""Stands for null among integers that are never negative."""
+
+
+def numbers(values: Iterable[int]) -> Any:
+    """An Arrow array of integers. `pa.array` would import pandas, which takes 0.5 s and 60 MB."""
+    body = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(body), [None, pa.py_buffer(body)])
+
+
+def texts(values: Iterable[str]) -> Any:
+    """The same for texts."""
+    each = [text.encode() for text in values]
+    ends = array("i", accumulate(map(len, each), initial=0))
+    return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
+
+
+def integers(values: Any) -> "array[int]":
+    """The integers of an Arrow array, with -1 for null."""
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+    values = values.fill_null(numbers([_NULL])[0].cast(values.type))
+    found = array({8: "b", 32: "i", 64: "q"}[values.type.bit_width])
+    body = memoryview(values.buffers()[1])
+    found.frombytes(body[values.offset * found.itemsize :][: len(values) * found.itemsize])
+    return found
 
 
 def dictionary(column: Any) -> Any:
@@ -364,19 +453,9 @@ def dictionary(column: Any) -> Any:
 def paths_of(files: pa.Table) -> Any:
     """The path of each row."""
     directory = dictionary(files["directory"])
-    prefixes = [f"{text}/" if text else "" for text in listed(directory.dictionary)]
+    prefixes = texts([f"{text}/" if text else "" for text in listed(directory.dictionary)])
     join: Any = pc.binary_join_element_wise
-    return join(pa.array(prefixes, pa.string()).take(directory.indices), files["name"].combine_chunks(), "")
-
-
-def _ranges(codes: Sequence[int], tids: Sequence[str]) -> dict[str, range]:
-    found: dict[str, range] = {}
-    start = 0
-    for place in range(1, len(codes) + 1):
-        if place == len(codes) or codes[place] != codes[start]:
-            found[tids[codes[start]]] = range(start, place)
-            start = place
-    return found
+    return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
 
 
 BoundsOf = Callable[[Sequence[str], Sequence[int]], StoredBounds]
@@ -387,22 +466,32 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
     found: list[Decided] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
+    for text in pc.unique(commits["schema"].cast(pa.string())).to_pylist():
+        if text is not None:
+            check_schema(text.encode(), where="a part")
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
-    for row in commits.to_pylist():
+    for row in commits.drop_columns(["at", "rank", "number", "forgotten"]).to_pylist():
+        if not names.is_tid(row["tid"]):
+            raise ValueError(f"{row['tid'][:100]!r} is not a tid")
         rows = of.ranges.get(row["tid"], range(0))
-        schema = schemas.setdefault(row["schema"], Raw((row["schema"] or "").encode()))
+        schema = schemas.get(row["schema"])
+        if schema is None:
+            schema = schemas[row["schema"]] = Raw(row["schema"].encode())
         found.append(_decode(row, rows, of, schema, bounds)._replace(place=len(found)))
     return found
 
 
 def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds: BoundsOf) -> Decided:
     tid = row["tid"]
-    adds = [i for i in rows if of.added[i] is not None]
-    removes = sorted((i for i in rows if of.removed[i] is not None), key=lambda i: of.removed[i] or 0)
-    changes = sum(of.removed[i] is not None for i in adds)
+    removes: list[int] = []
+    if max(of.removed[rows.start : rows.stop], default=_NULL) != _NULL:
+        removes = sorted((i for i in rows if of.removed[i] != _NULL), key=of.removed.__getitem__)
+    adds = slice(rows.start, rows.stop - of.added[rows.start : rows.stop].count(_NULL))
+    added = of.paths[adds]
+    changes = sum(i < adds.stop for i in removes) if row["has_whole"] else 0
     lost = Forgotten(
-        row["forgotten_added"] + row["added"] - (len(adds) - changes),
+        row["forgotten_added"] + row["added"] - (len(added) - changes),
         row["forgotten_removed"] + row["removed"] - len(removes),
     )
     if min(lost) < 0:
@@ -413,28 +502,22 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
         files = whole = None
         if row["has_files"]:
             files = AddedFiles(
-                size=[_known(of.sizes[i]) for i in adds],
-                rows=[of.rows[i] for i in adds],
-                partition=_partition(of, adds),
+                size=of.sizes[adds],
+                rows=_known(of.rows[adds]),
+                partition=of.partitions.values(of.directories[adds]),
                 statistics_left_out=row["statistics_left_out"],
-                statistics=_statistics(row["columns"] if adds else (), [of.places[i] for i in adds], bounds),
+                statistics=_statistics(row["columns"] if added else (), of.places[adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]
         info = replace(info, schema=schema, files=files, whole=whole)
-    marker = CommitMarker(added=[of.paths[i] for i in adds], removed=[of.paths[i] for i in removes], dbio_commit=info)
+    marker = CommitMarker(added=added, removed=[of.paths[i] for i in removes], dbio_commit=info)
     return Decided(_EPOCH + timedelta(microseconds=row["modified"]), tid, marker, lost)
 
 
 def _statistics(columns: Sequence[str], places: Sequence[int], bounds: BoundsOf) -> Any:
-    return bounds(columns, array("q", places)) if columns else Raw(b"{}")
+    return bounds(columns, places) if columns else Raw(b"{}")
 
 
-def _known(size: int | None) -> int:
-    return UNKNOWN_SIZE if size is None else size
-
-
-def _partition(of: Slices, adds: Sequence[int]) -> dict[str, list[str | None]]:
-    """The partition values of added files, which are those of their directories."""
-    columns = of.partitions[of.directories[adds[0]]] if adds else ()
-    return {column: [of.partitions[of.directories[i]].get(column) for i in adds] for column in columns}
+def _known(numbers: Sequence[int]) -> Sequence[int | None]:
+    return [None if it == _NULL else it for it in numbers] if _NULL in numbers else numbers

@@ -34,7 +34,10 @@ _T = TypeVar("_T")
 TableId = Annotated[str, Meta(max_length=100)]
 """The `id` of a descriptor, a UUID, as other objects repeat it."""
 
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+MOST: Final = (1 << 63) - 1
+"""The highest number that a body may have."""
+
+Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 def written(value: _T) -> _T:

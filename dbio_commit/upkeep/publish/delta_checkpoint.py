@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.data.pages import footer_bytes, measure
 from dbio_commit.upkeep.publish.bounds import Paths, most_unpacked, too_much
 from dbio_commit.upkeep.publish.delta_log import SAVE, DeltaFile, DeltaState, addition, removal
-from dbio_commit.upkeep.publish.parquet_pages import footer_bytes, measure
 
 
 def _struct(**fields: Any) -> Any:

@@ -3,7 +3,8 @@
 The order of the steps keeps the table safe at every moment, even if the vacuum is killed: PROTOCOL.md 10.2.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -20,20 +21,21 @@ from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.directory_root import refuse_nested
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.log.listing import are_many, is_of_table, read_numbered_checkpoint
+from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read_numbered_checkpoint
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
+from dbio_commit.protocol.names import Kind
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents
-from dbio_commit.upkeep.vacuum.table_plan import Judge
+from dbio_commit.upkeep.vacuum.table_plan import Judge, PurgeBy
 from dbio_commit.upkeep.vacuum.work import chunks
 
 ABORT_BATCH = 1000
@@ -98,9 +100,11 @@ class TableVacuum:
         left += self._unseen(plan.gone_files(snapshot, {garbage.path for garbage in left}) - gone)
         assumed = len(self._hands.aborted) if self._hands.dry_run else 0
         is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
-        if is_due or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
-            self._write_checkpoint(snapshot, left)
-        self._purge(snapshot, left)
+        takes_number = plan.takes_number(snapshot.log, snapshot.checkpoint, self._hands.horizons)
+        if is_due or takes_number or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
+            self._write_checkpoint(snapshot, left, again=takes_number)
+        purged = self._purge(snapshot, left)
+        self._delete_parts(snapshot, purged)
         if has_delta:
             self._delete_superseded(snapshot)
         self._hands.abort_unfinished()
@@ -196,21 +200,53 @@ class TableVacuum:
         except DbioError as error:
             self._hands.failed[name] = str(error)
 
-    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
-        """Purges the markers that a checkpoint covers, if it is old enough and another checkpoint covers them, too."""
+    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> set[str]:
+        """Purges the markers that a checkpoint covers, if it is old enough and another checkpoint covers them, too.
+
+        Returns the paths that are gone.
+        """
+        purged: set[str] = set()
         try:
             checkpoint, steps = self._plan_purge(snapshot, left)
         except ObjectNotFoundError:
-            return  # another vacuum has purged the checkpoint, and what it covers
-        if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint, left):
-            return
+            return purged  # another vacuum has purged the checkpoint, and what it covers
+        if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint.number, left):
+            return purged
         undecided: set[str | None] = set()
         for step in steps:
             if any(marker.tid is None for marker in step) and not self._is_still_there(snapshot):
-                return
+                return purged
             wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
             gone = self._hands.delete(wanted)
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+            purged |= gone
+        return purged
+
+    def _delete_parts(self, snapshot: Snapshot, purged: Collection[str]) -> None:
+        """Deletes the parts of checkpoints that no reader needs, by the newest checkpoint of now.
+
+        That checkpoint is looked up only if there is such a part by the snapshot.
+        """
+        horizons, newest = self._hands.horizons, snapshot.checkpoint
+        taken = snapshot.log.checkpoint_after(newest.number) if self._hands.checkpoint else 0
+        left = {number: it for number, it in snapshot.log.checkpoints.items() if it.path not in purged}
+        log = replace(snapshot.log, checkpoints=left)
+        found = plan.parts(log, newest, horizons, taken=taken)
+        if not self._hands.dry_run and any(part.due for part in found):
+            if not self._is_still_there(snapshot):
+                return
+            # After the listing of the parts: this checkpoint names all of them that readers of now need.
+            log = replace(log, checkpoints=parse_log(self._store.list_log(Kind.CHECKPOINT)).checkpoints)
+            try:
+                newest = read_checkpoint(self._store, log, table_id=snapshot.table_id)
+            except ObjectNotFoundError:
+                return  # another vacuum has purged it, and deletes the parts
+            except CorruptMarkerError as error:
+                self._hands.failed[names.checkpoint(log.last_checkpoint)] = str(error)
+                return
+            found = plan.parts(log, newest, horizons)
+        self._hands.kept += [part for part in found if not part.due]
+        self._hands.delete([part for part in found if part.due])
 
     def _is_still_there(self, snapshot: Snapshot) -> bool:
         """Whether the root still has the same table: turns and checkpoints of another table have the same names."""
@@ -221,42 +257,53 @@ class TableVacuum:
             )
         return found == snapshot.log.descriptor
 
-    def _plan_purge(
-        self, snapshot: Snapshot, left: Sequence[Candidate]
-    ) -> tuple[Checkpoint, Sequence[Sequence[Candidate]]]:
+    def _plan_purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> tuple[PurgeBy, list[list[Candidate]]]:
         """The checkpoint to purge by, and what to delete. The newest only if it covers more than the one before it."""
-        newest, horizons = snapshot.checkpoint, self._hands.horizons
-        for number in plan.checkpoints_to_purge_by(snapshot.log, newest.number, horizons):
-            checkpoint = newest
-            if number != newest.number:
-                try:
-                    older = read_numbered_checkpoint(self._store, snapshot.log, number)
-                except CheckpointLostError as error:  # the newest holds more
-                    self._hands.warnings.append(f"an older checkpoint, which is not needed, cannot be read: {error}")
-                    continue
-                if not is_of_table(older.table_id, snapshot.table_id):
-                    continue
-                # Readers use the newest checkpoint. Whatever wrote it, markers that it does not cover must stay.
-                covered = tuple(commit for commit in older.commits if commit.tid in newest.covered)
-                checkpoint = replace(older, commits=covered)
-            steps = plan.purge(snapshot.log, checkpoint, snapshot.decided, horizons, left=left)
+        newest, log, horizons = snapshot.checkpoint, snapshot.log, self._hands.horizons
+        # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
+        marked = newest.covered & (log.started.keys() | log.committed.keys())
+        for number in plan.checkpoints_to_purge_by(log, newest.number, horizons):
+            covered = marked if number == newest.number else self._also_covered_by(number, snapshot, marked)
+            if covered is None:
+                continue
+            checkpoint = PurgeBy(number, covered)
+            steps = plan.purge(log, checkpoint, snapshot.decided, horizons, left=left)
             if number != newest.number or self._hands.checkpoint or _purges_transactions(steps):
                 return checkpoint, steps
-        return NO_CHECKPOINT, plan.purge(snapshot.log, NO_CHECKPOINT, snapshot.decided, horizons, left=left)
+        checkpoint = PurgeBy(NO_CHECKPOINT.number, ())
+        return checkpoint, plan.purge(log, checkpoint, snapshot.decided, horizons, left=left)
 
-    def _prepare_purge(self, snapshot: Snapshot, checkpoint: Checkpoint, left: Sequence[Candidate]) -> bool:
-        """Before markers are purged: ensures that two checkpoints cover them, and writes the purge record.
+    def _also_covered_by(self, number: int, snapshot: Snapshot, marked: Set[str]) -> Set[str] | None:
+        """The transactions among `marked` that this older checkpoint covers, too. None if it cannot be used.
+
+        Readers use the newest checkpoint. Whatever wrote the older one, markers that the newest does not cover must
+        stay. Raises ObjectNotFoundError if another vacuum has purged the checkpoint.
+        """
+        try:
+            older = read_numbered_checkpoint(self._store, snapshot.log, number)
+            if not is_of_table(older.table_id, snapshot.table_id):
+                return None
+            with suppress(ObjectNotFoundError):  # a late writer may have created it, after its parts were deleted
+                return marked & older.covered if marked else marked
+            return None
+        except CheckpointLostError as error:  # the newest holds more
+            self._hands.warnings.append(f"an older checkpoint, which is not needed, cannot be read: {error}")
+            return None
+
+    def _prepare_purge(self, snapshot: Snapshot, number: int, left: Sequence[Candidate]) -> bool:
+        """Before markers are purged by the checkpoint with this number: ensures that two checkpoints cover them, and
+        writes the purge record.
 
         So the loss of one checkpoint does no harm, and the loss of both is noticed. False if there is only one
         checkpoint: then the next vacuum continues.
         """
-        if checkpoint.number == snapshot.checkpoint.number and not self._hands.checkpoint:
+        if number == snapshot.checkpoint.number and not self._hands.checkpoint:
             self._write_checkpoint(snapshot, left, again=True)
             if not self._hands.checkpoint:
                 return False
         if self._hands.dry_run:
             return True
-        name, body = names.purge(checkpoint.number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
+        name, body = names.purge(number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
         try:
             if not self._store.put_if_absent(name, encode(body)):
                 recorded = decode_purge(self._store.get(name), where=self._store.url_of(name))

@@ -1,14 +1,15 @@
-"""Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.4). Pure."""
+"""Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.5). Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below
+from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.upkeep.vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
@@ -130,8 +131,16 @@ def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[i
     return sorted((number for number in old if number <= newest), reverse=True)
 
 
+class PurgeBy(NamedTuple):
+    """The checkpoint by which markers are purged."""
+
+    number: int
+    covered: Collection[str]
+    """The tids of transactions that this checkpoint and the newest one cover: all, or those with markers in the log."""
+
+
 def purge(
-    log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
+    log: Log, checkpoint: PurgeBy, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
 ) -> list[list[Candidate]]:
     """The markers that are no longer needed, in steps. Each step must be deleted before the next one begins.
 
@@ -179,6 +188,30 @@ def purge(
     old = (entry for entry in log.queues.values() if entry.modified <= since and entry.modified < horizons.purge)
     queues = [Candidate.marker(entry, Reason.QUEUED) for entry in old]
     return [starts, decisions, older + turns + queues]
+
+
+def parts(log: Log, newest: Checkpoint, horizons: Horizons, *, taken: int = 0) -> list[Candidate]:
+    """The useless parts of checkpoints. Those from before the data horizon are due, since no reader reads them.
+
+    A part of a checkpoint that may still come is never due. `taken` is the number of a checkpoint that this vacuum has
+    written, or in a dry run would have written: no other process can create a checkpoint with that number.
+    """
+    return [
+        Candidate.marker(it.entry, Reason.PART)._replace(
+            since=it.since, due=it.since < horizons.data and (it.number is None or it.number <= taken)
+        )
+        for it in useless_parts(log, newest)
+    ]
+
+
+def takes_number(log: Log, newest: Checkpoint, horizons: Horizons) -> bool:
+    """Whether to write a checkpoint so that its number is taken.
+
+    A writer has left old parts, and it may be alive. Once the number is taken, it can create no checkpoint that names
+    them, and they can be deleted.
+    """
+    number = log.checkpoint_after(newest.number)
+    return any(it.number and it.number <= number and it.since < horizons.data for it in useless_parts(log, newest))
 
 
 def superseded(entries: Iterable[Entry]) -> list[Candidate]:

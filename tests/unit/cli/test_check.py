@@ -181,6 +181,7 @@ def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> 
         "untracked": {"files": 1, "size": 3},
         "not_data": {"files": 0, "size": 0},
         "foreign": {"files": 0, "size": 0},
+        "part": {"files": 0, "size": 0},
     }
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -330,6 +330,44 @@ def test_a_checkpoint_of_a_later_version_asks_for_an_upgrade(version: int) -> No
     for body in (packed({"version": version, "entirely": "different"}), packed({**HEADER, "version": version}, LINE)):
         with pytest.raises(UnsupportedTableError, match="upgrade"):
             decode_checkpoint(body, number=7, where=WHERE)
+
+
+ROOT = {**HEADER, "version": 2, "commits": 0, "parts": []}
+
+
+@pytest.mark.parametrize("header", [ROOT, {**ROOT, "commits": 1}, {**ROOT, "parts": [{"kind": "of later"}]}])
+def test_a_root_is_refused_by_name_by_software_that_knows_bodies_alone(
+    header: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its message advises to upgrade, not to delete."""
+    monkeypatch.setattr(checkpoint_module, "_Header", HeaderOfVersion1)
+    with pytest.raises(UnsupportedTableError, match="upgrade dbio-commit") as caught:
+        decode_checkpoint(packed(header), number=7, where=WHERE)
+    assert str(caught.value) == (
+        f"{WHERE} was written by version 2 of the protocol, and this software knows 1; upgrade dbio-commit"
+    )
+
+
+class HeaderOfVersion1(checkpoint_module._Header, frozen=True, kw_only=True):
+    """As the software before state in parts reads it."""
+
+    NEWEST: ClassVar[int] = 1
+
+    version: Literal[1] = 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {**ROOT, "commits": 1},
+        {**ROOT, "parts": None},
+        {**HEADER, "parts": []},
+        {**HEADER, "version": 2},
+    ],
+)
+def test_a_checkpoint_that_is_half_a_root_is_refused(header: dict[str, Any]) -> None:
+    with pytest.raises(CorruptMarkerError, match=WHERE):
+        decode_checkpoint(packed(header), number=7, where=WHERE)
 
 
 def test_keys_that_we_do_not_know_are_ignored() -> None:

@@ -23,6 +23,7 @@ from dbio_commit.protocol.state import live_files
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons, emptied
 from dbio_commit.upkeep.vacuum.table_plan import (
     Judge,
+    PurgeBy,
     checkpoint_is_due,
     checkpoints_to_purge_by,
     gone_files,
@@ -353,7 +354,7 @@ def test_the_checkpoints_to_purge_by_are_those_that_are_older_than_the_metadata_
 def purged(
     log: Log, *commits: Decided, covered: Sequence[str] | None = None, number: int = 1, left: Sequence[Candidate] = ()
 ) -> list[set[str]]:
-    checkpoint = Checkpoint(number, commits=tuple(it for it in commits if covered is None or it.tid in covered))
+    checkpoint = PurgeBy(number, {it.tid for it in commits if covered is None or it.tid in covered})
     return [{it.path for it in step} for step in purge(log, checkpoint, commits, HORIZONS, left=left)]
 
 
@@ -386,7 +387,7 @@ def test_nothing_is_purged_without_a_checkpoint() -> None:
 def test_markers_carry_their_tid_so_that_a_commit_marker_can_wait_for_its_start_marker() -> None:
     log = log_of(started(TID), marker(TID), started(OTHER, OLD), marker(OTHER, NOW - timedelta(days=31)))
     commits = [committed(TID), aborted(OTHER, at=NOW - timedelta(days=31))]
-    starts, decisions, _ = purge(log, Checkpoint(1, commits=tuple(commits)), commits, HORIZONS, left=[])
+    starts, decisions, _ = purge(log, PurgeBy(1, {it.tid for it in commits}), commits, HORIZONS, left=[])
     assert [(it.tid, it.reason) for it in starts] == [(TID, Reason.START_MARKER), (OTHER, Reason.START_MARKER)]
     assert [(it.tid, it.reason) for it in decisions] == [(TID, Reason.COMMIT_MARKER), (OTHER, Reason.ABORT_MARKER)]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.upkeep.publish.parquet_pages import Pages, footer_bytes, measure
+from dbio_commit.data.pages import Pages, footer_bytes, measure, places
 from tests.fuzz import bodies
 
 
@@ -50,7 +50,16 @@ def test_the_pages_of_each_column_hold_what_pyarrow_says(
         values = pages.values - sum(it.num_values for it in chunks)  # those of dictionaries come in addition
         assert (0 < values <= 5000) if any(it.has_dictionary_page for it in chunks) else values == 0
     each = [measure(body, [column]) for column in range(metadata.num_columns)]
-    assert measure(body, range(metadata.num_columns)) == Pages(*map(sum, zip(*each, strict=True)))
+    together = Pages(
+        sum(it.unpacked_bytes for it in each),
+        sum(it.values for it in each),
+        frozenset[int]().union(*(it.encodings for it in each)),
+    )
+    assert measure(body, range(metadata.num_columns)) == together
+    chunks = [it.column(column) for it in groups for column in range(metadata.num_columns)]
+    assert sum(stop - at for group in places(body) for at, stop in group) == sum(
+        it.total_compressed_size for it in chunks
+    )
 
 
 def test_a_footer_that_says_less_than_the_pages_hold_is_not_believed() -> None:
@@ -74,4 +83,4 @@ def test_whatever_the_bytes_are_there_is_a_count_or_a_value_error(body: bytes) -
         pages = measure(body, range(3))
     except (ValueError, TypeError):
         return
-    assert min(pages) >= 0
+    assert min(pages.unpacked_bytes, pages.values) >= 0

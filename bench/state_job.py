@@ -1,0 +1,110 @@
+"""What case `state` measures, in a process that has nothing else in memory.
+
+Takes an act, a URL, storage options and the act's own argument as JSON, and prints what it found as JSON. Without a URL
+it only imports what the acts need: an empty process.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pyarrow.parquet  # noqa: F401, which small tables do without
+
+import dbio_commit as dbio
+from bench.states import directories, new_commits
+from dbio_commit.commit import checkpoints
+from dbio_commit.protocol import names
+
+Answer = dict[str, Any]
+
+
+def opening(table: dbio.Table, argument: Any) -> Answer:
+    """A snapshot that nobody asks anything."""
+    return {"is_dbio": table.snapshot().scope == "table"}
+
+
+def counting(table: dbio.Table, argument: Any) -> Answer:
+    return {"files": len(table.snapshot().files)}
+
+
+def condition(table: dbio.Table, argument: str) -> Answer:
+    """The files that may hold rows which fulfil a condition."""
+    return {"files": len(list(table.snapshot().where(argument).files))}
+
+
+def iterating(table: dbio.Table, argument: Any) -> Answer:
+    """All files, of which none is kept."""
+    files = size = 0
+    for file in table.snapshot().files:
+        files += 1
+        size += file.size
+    return {"files": files, "bytes": size}
+
+
+def whole(table: dbio.Table, argument: Any) -> Answer:
+    """A snapshot with all that it has in memory."""
+    snapshot = table.snapshot()
+    added = sum(len(commit.marker.added) for commit in snapshot.decided)
+    return {"files": len(snapshot.files), "commits": len(snapshot.tids), "added": added}
+
+
+def checkpoint(table: dbio.Table, argument: Any) -> Answer:
+    """As `dbio checkpoint`. With `version 1`, in one object without parts."""
+    if argument == "version 1":
+        checkpoints.LARGE_FILES, checkpoints.LARGE_BYTES = sys.maxsize, sys.maxsize
+    return {"name": table.checkpoint()}
+
+
+def append(table: dbio.Table, argument: int) -> Answer:
+    """So many commits of a file."""
+    for number in range(argument):
+        transaction = table.begin()
+        directory = directories()[0]
+        name = names.format_data_file(
+            tid=transaction.tid, job=transaction.terms.job, task=0, attempt=0, number=number, suffix=".parquet"
+        )
+        path, partition = f"{directory}/{name}", names.parse_partition(directory)
+        table.store.put_if_absent(path, b"rows")
+        transaction.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)], looked_at=True)
+        transaction.commit()
+    return {}
+
+
+def vacuum(table: dbio.Table, argument: float) -> Answer:
+    """So many days from now."""
+    from datetime import timedelta
+
+    from tests.later import vacuum_later
+    from vacuum import VacuumOptions
+
+    report = vacuum_later(table, VacuumOptions(), by=timedelta(days=argument))
+    assert report.ok, report.failed
+    return {"deleted": len(report.deleted)}
+
+
+def commits(table: dbio.Table, argument: Sequence[int]) -> Answer:
+    """New commits, for a checkpoint: how many, columns with statistics, seed. Not measured."""
+    count, statistics, seed = argument
+    return {"tids": new_commits(table.store, count, statistics, seed=seed)}
+
+
+ACTS: Mapping[str, Callable[[dbio.Table, Any], Answer]] = {
+    act.__name__: act for act in (opening, counting, condition, iterating, whole, checkpoint, append, vacuum, commits)
+}
+
+
+def main(act: str, url: str, options: Mapping[str, str], argument: Any) -> Answer:
+    began_s = perf_counter()
+    answer = ACTS[act](dbio.Table(url, options), argument) if url else {}
+    seconds = perf_counter() - began_s
+    peak = re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.M)
+    assert peak is not None
+    return {"seconds": seconds, "peak_mb": int(peak[1]) / 1024, **answer}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*json.loads(sys.argv[1]))))
