@@ -286,8 +286,7 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
         line = _root_line(checkpoint, created)
     body = _pack_line(line)
     while len(body) > limit_bytes and checkpoint.dropped:
-        left_out = (len(checkpoint.dropped) + 1) // 2
-        checkpoint = replace_fields(checkpoint, dropped=checkpoint.dropped[left_out:])
+        checkpoint = replace_fields(checkpoint, dropped=_younger_half(checkpoint.dropped))
         body = _pack_line(_root_line(checkpoint, created))
     try:
         if len(body) <= limit_bytes:
@@ -297,8 +296,20 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
     raise InvalidInputError(
         f"the checkpoint would have {len(body)} bytes for {len(checkpoint.parts)} parts and {len(checkpoint.apps)} "
-        f"applications, and one PUT holds {limit_bytes}; give fewer application ids (`app=`)"
+        f"applications, and one PUT holds {limit_bytes}; rewrite small files into fewer (`dbio compact`), and vacuum "
+        "the table: fewer files take fewer parts"
     )
+
+
+def _younger_half(dropped: Sequence[Dropped]) -> tuple[Dropped, ...]:
+    """Whole merges only, as a rebuild takes them back."""
+    start = (len(dropped) + 1) // 2
+    while start < len(dropped) and (dropped[start].by, dropped[start].into) == (
+        dropped[start - 1].by,
+        dropped[start - 1].into,
+    ):
+        start += 1
+    return tuple(dropped[start:])
 
 
 def _root_line(checkpoint: Checkpoint, created: datetime) -> bytes:

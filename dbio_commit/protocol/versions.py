@@ -84,11 +84,11 @@ def add_up(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -
 
 def _bounded(versions: dict[str, Versions]) -> dict[str, Versions]:
     """The versions with as many ranges in all as a checkpoint keeps. Each application keeps its highest."""
-    counts = sorted(len(it.ranges) for it in versions.values())
-    left, most = MOST_RANGES_IN_ALL, 0
-    if sum(counts) <= left:
+    counts = [len(it.ranges) for it in versions.values()]
+    if sum(counts) <= MOST_RANGES_IN_ALL:
         return versions
-    for place, count in enumerate(counts):
+    left, most = MOST_RANGES_IN_ALL, 0
+    for place, count in enumerate(sorted(counts)):
         most = max(left // (len(counts) - place), 1)  # for each of those that are left
         if count > most:
             break

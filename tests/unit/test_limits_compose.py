@@ -21,7 +21,7 @@ import dbio_commit
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
-from dbio_commit.log.parts.parquet import DIRECTORIES_BYTES
+from dbio_commit.log.parts import parquet
 from dbio_commit.protocol import checkpoint as checkpoint_module
 from dbio_commit.protocol import names, settings, versions
 from dbio_commit.protocol.checkpoint import MAX_UNPACKED_BYTES, Checkpoint, encode_checkpoint, encode_root
@@ -61,6 +61,11 @@ REFUSALS: Mapping[str, str] = {
     "log/listing.read_numbered_checkpoint: LAST_NUMBER": NEVER,
     "log/listing.read_last_turn: LAST_NUMBER": NEVER,
     "log/listing.read_marker: MAX_BYTES": SAME,
+    "log/parts/parquet._check_chunks: _ENCODINGS _PLAIN": "no bound: writers write these encodings",
+    "log/parts/parquet._check_chunks: _MOST_UNPACKED _RATIO": "writers split row groups at less, GROUP_BYTES",
+    "log/parts/parquet._check_chunks: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
+    "log/parts/parquet._check_footer: MOST_ROWS": "writers split row groups at less, GROUP_ROWS",
+    "log/parts/parquet._check_footer: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
     "protocol/checkpoint._unpack_pieces: _PIECE_BYTES": "no bound: it finds bytes after the end",
     "protocol/expressions._tokens: MAX_CHARACTERS": FIRST,
     "protocol/expressions.read: MAX_SIZE": FIRST,
@@ -133,6 +138,9 @@ def test_the_bounds_of_writers_are_within_those_of_readers() -> None:
         assert defaults(store.get)["limit_bytes"] == MAX_BYTES  # a reader gets all that a writer may have put
     assert MAX_BYTES <= listing.STATISTICS_BYTES  # so that a part of `in_parts` keeps its statistics, whatever it is
     assert MAX_BYTES <= listing._AT_ONCE_BYTES
+    assert max(parquet.GROUP_ROWS, parquet.STATISTICS_ROWS) <= parquet.MOST_ROWS
+    assert 2 * parquet.GROUP_BYTES <= parquet._MOST_UNPACKED  # lengths of texts and levels of lists come on top
+    assert parquet.GROUP_BYTES <= parquet._MOST_VALUES
     longest = len(f'"{names.committed("9" * names._MAX_NAME)}",')
     assert directory_plan.MOST_QUEUED * longest < MAX_BYTES
 
@@ -145,7 +153,7 @@ def test_all_that_the_first_line_of_a_root_must_have_fits_into_one_object_withou
     ranges = versions.MOST_RANGES_IN_ALL * len(encode_text([[longest, longest]]))
     together = versions.MOST_ID_BYTES + ranges + MOST_SCHEMA_BYTES + texts
     assert together < MAX_BYTES - 8 * 1024**2
-    assert names._MAX_PATH < DIRECTORIES_BYTES < MAX_BYTES // 1000
+    assert names._MAX_PATH < parquet.DIRECTORIES_BYTES < MAX_BYTES // 1000
 
 
 def defaults(function: Callable[..., object]) -> dict[str, object]:

@@ -62,7 +62,8 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
         write_page_checksum=True,
     ) as writer:
         for start in range(0, table.num_rows, GROUP_ROWS):
-            writer.write_table(_with_own_texts(table.slice(start, GROUP_ROWS), dictionaries))
+            for group in _groups(table.slice(start, GROUP_ROWS), dictionaries):
+                writer.write_table(group)
     body = sink.getvalue()
     footer = pq.read_metadata(io.BytesIO(body))
     end = len(body) - footer.serialized_size - _MAGIC_BYTES
@@ -96,6 +97,22 @@ DIRECTORIES_BYTES = 16 * 1024
 def _directories(table: pa.Table) -> list[str] | None:
     found = sorted(listed(pc.unique(table["directory"].cast(pa.string()))))
     return found if sum(len(it.encode()) + len('"",') for it in found) <= DIRECTORIES_BYTES else None
+
+
+GROUP_BYTES = 32 * 1024**2
+"""A row group of more than one row has at most so many bytes unpacked, so that readers take it however well it is
+packed."""
+
+
+def _groups(table: pa.Table, dictionaries: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows as row groups: one, or more if it would have too many bytes."""
+    group = _with_own_texts(table, dictionaries)
+    if group.nbytes <= GROUP_BYTES or group.num_rows < 2:
+        yield group
+        return
+    half = table.num_rows // 2
+    yield from _groups(table.slice(0, half), dictionaries)
+    yield from _groups(table.slice(half), dictionaries)
 
 
 def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:

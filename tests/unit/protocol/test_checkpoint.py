@@ -206,12 +206,13 @@ def test_a_root_that_would_be_large_leaves_out_the_directories_of_row_groups(mon
 
 
 def test_a_root_that_would_not_fit_leaves_out_the_parts_that_were_dropped_first() -> None:
-    dropped = tuple(Dropped(part=part(number), into=[], by=number) for number in range(10, 200))
+    dropped = tuple(Dropped(part=part(number), into=[], by=number // 3) for number in range(10, 200))
     assert reread(root(dropped=dropped)).dropped == dropped
     most = 2 * len(encode_root(root(dropped=dropped[:50]), created=NOW))
     kept = reread(root(dropped=dropped), most=most).dropped
     assert 50 < len(kept) < len(dropped)
     assert kept == dropped[-len(kept) :]
+    assert kept[0].by != dropped[-len(kept) - 1].by  # whole merges
 
 
 @pytest.mark.parametrize("id", ["0", "\0", "id"])
