@@ -37,7 +37,7 @@ def files(count: int) -> pa.Table:
 
 
 def _filled(schema: pa.Schema, values: dict[str, Any], count: int) -> pa.Table:
-    def column(field: Any) -> pa.Array:
+    def column(field: Any) -> Any:
         if field.name in values:
             plain = pa.array(values[field.name])
             return plain.cast(field.type) if not pa.types.is_dictionary(field.type) else plain.dictionary_encode()
