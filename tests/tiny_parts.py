@@ -30,7 +30,10 @@ def tiny_parts() -> Iterator[None]:
         yield
 
 
-in_both_forms = pytest.mark.parametrize(
-    "state_form", ["one body", "tiny parts"], indirect=True, ids=lambda form: form.replace(" ", "-")
-)
-"""Runs a test with checkpoints of version 1, and with tiny parts. Put `pytestmark = in_both_forms` for a whole file."""
+in_both_forms = [
+    pytest.mark.usefixtures("state_form"),
+    pytest.mark.parametrize(
+        "state_form", ["one body", "tiny parts"], indirect=True, ids=lambda form: form.replace(" ", "-")
+    ),
+]
+"""Runs the tests of a file with checkpoints of version 1, and with tiny parts: `pytestmark = in_both_forms`."""

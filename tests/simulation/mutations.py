@@ -29,7 +29,6 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit import applications, checkpoints, decision, isolation, root, roots, state_after, turns
 from dbio_commit.commit import directory_root as directory
 from dbio_commit.commit import metadata as schema
-from dbio_commit.commit import parts as writers
 from dbio_commit.commit import table_root as table
 from dbio_commit.commit.begin import begin
 from dbio_commit.commit.draft import Draft, Terms
@@ -989,49 +988,6 @@ def forget_settings() -> Iterator[None]:
 # --- parts --------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _parts(is_due: Callable[[Candidate, Checkpoint], bool]) -> Iterator[None]:
-    """Vacuum also deletes the parts for which this is true."""
-    right = table_plan.parts
-
-    def mutated(log: Log, newest: Checkpoint, *arguments: Any, **options: Any) -> list[Candidate]:
-        found = right(log, newest, *arguments, **options)
-        return [it._replace(due=it.due or is_due(it, newest)) for it in found]
-
-    with patch.object(table_plan, "parts", mutated):
-        yield
-
-
-@mutation("parts", "I4", "I9")
-def delete_dropped_parts_at_once() -> Iterator[None]:
-    """Parts go that the newest checkpoint does not name any more, and readers of a moment ago still need."""
-
-    def is_dropped(it: Candidate, newest: Checkpoint) -> bool:
-        return any(it.path in dropped.part.objects for dropped in newest.dropped)
-
-    with _parts(is_dropped):
-        yield
-
-
-@mutation("parts", "I9")
-def delete_parts_of_checkpoints_at_work() -> Iterator[None]:
-    """Parts go whose checkpoint is still to come, and no checkpoint takes its number before."""
-
-    def is_to_come(it: Candidate, newest: Checkpoint) -> bool:
-        number = names.part_number(it.path)
-        return number is not None and number > newest.number
-
-    with _parts(is_to_come):
-        yield
-
-
-@mutation("parts", "I4", "I9")
-def forget_dropped_parts() -> Iterator[None]:
-    """A checkpoint says nothing of the parts that earlier ones have dropped, so their age counts."""
-    with patch.object(writers, "_still_there", lambda before, log: []):
-        yield
-
-
 @mutation("parts", "I6", "I9", "R1")
 def take_each_merge_for_the_whole() -> Iterator[None]:
     """A merge leaves out what says that paths are forgotten, though other parts have these paths."""
@@ -1039,7 +995,7 @@ def take_each_merge_for_the_whole() -> Iterator[None]:
         yield
 
 
-@mutation("parts", "I6", "I9", "R1", "an error")
+@mutation("parts", "I6", "I9", "R1", "an error", "vacuum left")
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
@@ -1049,19 +1005,6 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
         return found.slice(0, max(found.num_rows - 1, 1))
 
     with patch.object(merging, "rows", SimpleNamespace(**{**vars(rows), "latest_commits": mutated})):
-        yield
-
-
-@mutation("parts", "I6", "I9", "R1", "an error")
-def withdraw_parts_of_the_winner() -> Iterator[None]:
-    """Who loses the race for a checkpoint deletes all parts with its number."""
-    right = checkpoints.withdraw_parts
-
-    def mutated(store: Store, lost: Checkpoint) -> None:
-        right(store, lost)
-        store.delete_many([it for it in parse_log(store.list_log()).parts if names.part_number(it) == lost.number])
-
-    with patch.object(checkpoints, "withdraw_parts", mutated):
         yield
 
 

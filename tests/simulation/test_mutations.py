@@ -32,5 +32,5 @@ def _passes(scenario: str, seed: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_right_code_passes_each_seed_that_mutations_are_tried_with(scenario: str) -> None:
-    for seed in range(200):
+    for seed in range(20 if SCENARIOS[scenario].tiny_parts else 200):  # reading parts takes seconds
         simulate(seed, scenario=scenario)

@@ -232,17 +232,13 @@ class PartFiles(FilesInParts):
         for window in self._windows(is_hopeful):
             wanted = {key for it in window.groups for key in it.keys}
             kept = {key: table for key, table in kept.items() if key in wanted}
-            missing = [
-                it for it in window.groups if any((it.part.name, i) not in kept for i in range(it.first, it.last + 1))
-            ]
+            missing = [it for it in window.groups if any(key not in kept for key in it.keys)]
             for it, table in zip(missing, self._store.in_parallel(self._read, missing), strict=True):
-                start = 0
-                for i in range(it.first, it.last + 1):
-                    count = it.part.groups[i].rows
-                    kept[it.part.name, i] = table.slice(start, count)
-                    start += count
-            tables = [_within(kept[it.part.name, i], window)
-                      for it in window.groups for i in range(it.first, it.last + 1)]  # fmt: skip
+                ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
+                starts = [0, *ends[:-1]]
+                kept |= {key: table.slice(start, end - start)
+                         for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
+            tables = [_within(kept[key], window) for it in window.groups for key in it.keys]
             table = rows.without_gone(pa.concat_tables(tables), keep_gone=False)
             if may is not None:
                 table = _in_directories(table, is_hopeful)

@@ -25,8 +25,11 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import as_dbio_sees
 from tests.faults import fail_with, heal, once
+from tests.tiny_parts import in_both_forms
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
+
+pytestmark = in_both_forms
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 

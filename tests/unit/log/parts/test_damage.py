@@ -111,7 +111,7 @@ def test_damaged_statistics_are_unknown_or_an_error_and_never_others(chain: Chai
         try:
             found = facts(chain)
             worse += found != want
-            assert found.items() <= want.items()
+            assert {key: value for key, value in found.items() if value is not None}.items() <= want.items()
         except (DbioError, ValueError):
             worse += 1
         finally:
