@@ -180,8 +180,8 @@ def part(number: int, *, directories: Sequence[str] = ()) -> Part:
     directory = max(directories, default="")
     first = min(directories, default="")
     group = Group(first=[first, ""], rows=9, at=4, bytes=96, crc=0, directories=sorted(directories))
-    name = names.part(number, f"{number:032x}")
-    return Part(kind="files", name=name, since=number, until=number, bytes=200, footer=100, crc=0, groups=[group],
+    name = names.part(1, f"{number:032x}")
+    return Part(kind="files", name=name, since=1, until=1, bytes=200, footer=100, crc=0, groups=[group],
                 last=[directory, ""])  # fmt: skip
 
 
