@@ -102,7 +102,10 @@ class PartReader:
     def _absent(self, part: Part) -> Exception:
         newest = parse_log(self._store.list_log(Kind.CHECKPOINT)).last_checkpoint
         if newest > self._newest:
-            return ObjectNotFoundError(f"{self._store.url} has a newer checkpoint, {newest}; read that")
+            return ObjectNotFoundError(
+                f"{self._store.url_of(part.name)} does not exist any more: it is a part of "
+                f"{names.checkpoint(self._number)}, and there is a newer checkpoint, {newest}; take a new snapshot"
+            )
         return self._lost(part, "does not exist")
 
     def _lost(self, part: Part, what: str) -> CheckpointLostError:
