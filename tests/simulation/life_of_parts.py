@@ -1,15 +1,15 @@
 """A small simulation of the life of parts: who writes checkpoints, vacuums, and readers that read what they hold late.
 
 Its actors run the package's code on the store of `world`, as those of `run` do. Commits are made between two steps, and
-only parts are checked, so that a seed takes a fraction of a second and has many checkpoints. `python -m
-tests.simulation.run --scenario checkpoints --seed N` prints one.
+only parts are checked, so that a seed takes a third of a second. `python -m tests.simulation.run --scenario
+checkpoints --seed N` prints one.
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -21,6 +21,7 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.parts import reader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
 from dbio_commit.table import Table
@@ -44,8 +45,15 @@ PROMISED = timedelta(hours=RETENTION_HOURS) - timedelta(seconds=5)
 PURGE_AFTER = timedelta(seconds=30)
 """Old checkpoints go long before the parts that they name."""
 
+OPERATIONS: Sequence[Operation] = ("append", "overwrite")
+
 WAVE_S = 2 * HOUR_S
 """Much happens at the beginning of each, and little later: so parts get old, and then many things happen at once."""
+
+SOON_S = 60.0
+
+LATE_S = 1.3 * HOUR_S
+"""In a wave, when the parts that were written at its beginning are older than the retention."""
 
 DOZE_S = 1.6 * HOUR_S
 """How long who writes a checkpoint may sleep between its parts and itself: not until the next wave."""
@@ -59,7 +67,6 @@ class Deeds:
     newest: Checkpoint = NO_CHECKPOINT
     live: list[tuple[int, frozenset[str]]] = field(default_factory=lambda: [(0, frozenset())])
     """The live files after each commit, and the step from which they were."""
-    deletions: int = 0
 
     def on_put(self, path: str, body: bytes) -> None:
         marker = names.parse_log_name(path)
@@ -71,7 +78,6 @@ class Deeds:
             raise Violation(f"I4: {path} names parts that are not there: {sorted(lost)}")
 
     def on_delete(self, path: str) -> None:
-        self.deletions += 1
         if path in self.needed:
             raise Violation(f"I4: {path} was deleted, which checkpoint {self.newest.number} names")
         if path.startswith(Kind.PART):
@@ -90,13 +96,14 @@ class Deeds:
         store = MemoryStore(SimClock(world), url=world.store.url)
         store.objects = world.store.objects
         table = Table.over(store, SimClock(world))
-        operation = chance.choices(("append", "overwrite"), (5, 1))[0]
+        operation = chance.choices(OPERATIONS, (5, 1))[0]
+        _PROBED.add(store.identity)
         try:
-            _PROBED.add(store.identity)
-            write(table, operation, bodies=[b"rows"] * chance.choice((1, 1, 4)))
+            added = write(table, operation, bodies=[b"rows"] * chance.choice((1, 1, 4))).marker.added
         finally:
             _PROBED.discard(store.identity)
-        self.live.append((world.steps, frozenset(file.path for file in table.snapshot().files)))
+        before = self.live[-1][1] if operation == "append" else frozenset()
+        self.live.append((world.steps, before.union(added)))
         world.note("somebody", f"commits an {operation}")
 
     def check(self, found: frozenset[str], *, since: int, until: int) -> None:
@@ -107,19 +114,22 @@ class Deeds:
 
 
 class _SleepyStore(SimStore):
-    """Who writes a checkpoint often falls asleep between its parts and itself."""
+    """Who writes a checkpoint may fall asleep between its parts and itself."""
+
+    doze = 0.0
+    """How often."""
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         world = self._world
-        if (actor := world.current()) and path.startswith(Kind.CHECKPOINT) and world.random.random() < 0.3:
-            actor.clock.sleep(world.random.choice((60.0, DOZE_S)))
+        if path.startswith(Kind.CHECKPOINT) and (actor := world.current()) and actor.name.startswith("checkpointer"):
+            actor.clock.sleep(DOZE_S if world.random.random() < self.doze else 0.0)
         return super().put_if_absent(path, body)
 
 
 # --- who acts -----------------------------------------------------------------------------------------------------
 
 
-def _nap(world: World, actor: Actor, *, likely: float = 0.3, until_s: float = 0.0) -> None:
+def _nap(world: World, actor: Actor, *, likely: float, until_s: float = 0.0) -> None:
     """For moments, or, as likely as it says, until so long after the beginning of the next wave."""
     if world.random.random() >= likely:
         actor.clock.sleep(world.random.choice((0.1, 1.0, 60.0)))
@@ -128,19 +138,17 @@ def _nap(world: World, actor: Actor, *, likely: float = 0.3, until_s: float = 0.
         actor.clock.sleep(left_s + world.random.uniform(0, 60.0))
 
 
-def _checkpointer(deeds: Deeds, *, runs: int) -> Act:
+def _checkpointer(deeds: Deeds, *, runs: int, nap: float) -> Act:
     """Commits, and writes a checkpoint as writers do after a commit."""
 
     def act(world: World, actor: Actor) -> None:
         store = world.store.seen_by(actor.name)
         for _ in range(runs):
-            _nap(world, actor)
+            _nap(world, actor, likely=nap)
             deeds.commit(world.random)
             gone = world.random.choice((None, None, ()))
             try:
-                written = checkpoints.write_checkpoint(
-                    store, actor.clock, read_snapshot(store, actor.clock), gone=gone
-                )
+                written = checkpoints.write_checkpoint(store, actor.clock, read_snapshot(store, actor.clock), gone=gone)
             except ObjectNotFoundError:
                 world.happened("a snapshot was read too late for a checkpoint")
             except DbioError as error:
@@ -151,11 +159,11 @@ def _checkpointer(deeds: Deeds, *, runs: int) -> Act:
     return act
 
 
-def _vacuum(deeds: Deeds, *, runs: int) -> Act:
+def _vacuum(deeds: Deeds, *, runs: int, late_s: float) -> Act:
     def act(world: World, actor: Actor) -> None:
         store = world.store.seen_by(actor.name)
         for _ in range(runs):
-            _nap(world, actor, likely=0.7, until_s=world.random.choice((60.0, 300.0, 1.3 * HOUR_S)))
+            _nap(world, actor, likely=0.8, until_s=late_s)
             options = VacuumOptions(retention_hours=RETENTION_HOURS, checkpoint_after=world.random.choice((0, 20, 20)))
             try:
                 report = run_vacuum(store, actor.clock, options)
@@ -172,7 +180,7 @@ def _slow_reader(deeds: Deeds, *, runs: int) -> Act:
 
     def act(world: World, actor: Actor) -> None:
         for run in range(runs):
-            _nap(world, actor, likely=0.5)
+            _nap(world, actor, likely=0.7)
             store = world.store.seen_by(f"{actor.name} {run}")  # which remembers nothing of other runs
             since, began = world.steps, world.now
             try:
@@ -201,9 +209,9 @@ _HELD_S = (0.1, 60.0, 900.0, 1700.0)
 # --- one run ------------------------------------------------------------------------------------------------------
 
 
-def simulate(seed: int, *, trace: bool = False) -> tuple[World, Deeds]:
-    """Runs the world of a seed to its end, then vacuums until nothing is left to do. Raises Violation."""
-    chance = random.Random(f"checkpoints {seed}")
+def new_world(seed: int, *, trace: bool = False) -> World:
+    """The world of a seed, in which nobody acts yet."""
+    chance = random.Random(f"{SCENARIO} {seed}")
     risks = Risks(
         stall=0.02,
         stalls_s=(60.0, 900.0, 2 * HOUR_S),
@@ -217,22 +225,28 @@ def simulate(seed: int, *, trace: bool = False) -> tuple[World, Deeds]:
     )
     world = World(seed, risks, trace=trace)
     world.store = _SleepyStore(world)
+    return world
+
+
+def play(world: World, seed: int) -> None:
+    """Runs it to its end, then vacuums until nothing is left to do. Raises Violation.
+
+    In every other world, few write, and fall asleep over it, and vacuum comes late. In the others much comes at once.
+    """
     deeds = world.watcher = Deeds(world)
-    _PROBED.add(world.store.identity)
-    try:
-        with _few_rows(seed):
-            deeds.commit(world.random)
-            for i in range(chance.choice((2, 3))):
-                world.spawn(f"checkpointer{i}", _checkpointer(deeds, runs=4))
-            for i in range(2):
-                world.spawn(f"vacuum{i}", _vacuum(deeds, runs=4))
-            for i in range(3):
-                world.spawn(f"reader{i}", _slow_reader(deeds, runs=3), stalls_s=(1.0, 60.0))
-            world.run()
-            _settle(deeds)
-    finally:
-        _PROBED.discard(world.store.identity)
-    return world, deeds
+    assert isinstance(world.store, _SleepyStore)
+    sleepy = seed % 2 == 0
+    world.store.doze = 0.7 if sleepy else 0.1
+    with _few_rows(seed):
+        deeds.commit(world.random)
+        for i in range(2 if sleepy else 3):
+            world.spawn(f"checkpointer{i}", _checkpointer(deeds, runs=4, nap=0.7 if sleepy else 0.4))
+        for i in range(2):
+            world.spawn(f"vacuum{i}", _vacuum(deeds, runs=4, late_s=LATE_S if sleepy else SOON_S))
+        for i in range(3):
+            world.spawn(f"reader{i}", _slow_reader(deeds, runs=3), stalls_s=(1.0, 60.0))
+        world.run()
+        _settle(deeds)
 
 
 @contextmanager
