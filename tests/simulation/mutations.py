@@ -989,14 +989,14 @@ def forget_settings() -> Iterator[None]:
 # --- parts --------------------------------------------------------------------------------------------------------
 
 
-@mutation("parts", "I6", "I9", "R1")
+@mutation("checkpoints", "R1", first=1)
 def take_each_merge_for_the_whole() -> Iterator[None]:
     """A merge leaves out what says that paths are forgotten, though other parts have these paths."""
     with patch.object(merge_plans, "_is_whole", lambda merged, parts: True):
         yield
 
 
-@mutation("parts", "I6", "I9", "R1", "an error", "vacuum left")
+@mutation("checkpoints", "I4: a snapshot")
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
