@@ -15,7 +15,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from dbio_commit.base.errors import CheckpointLostError, DbioError, ObjectNotFoundError
-from dbio_commit.commit import checkpoints, parts
+from dbio_commit.commit import begin, checkpoints, parts
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.parts import parquet, reader
@@ -285,6 +285,7 @@ def _few_rows(seed: int) -> Iterator[None]:
         patch.object(parquet, "GROUP_ROWS", 100),
         patch.object(parts, "uuid4", lambda: UUID(int=chance.getrandbits(128))),
         patch.object(reader, "decode_groups", decode_once),
+        patch.object(begin, "checkpoint_every", lambda: 0),
         patch.object(plan, "METADATA_RETENTION", PURGE_AFTER),
     ):
         yield

@@ -989,14 +989,14 @@ def forget_settings() -> Iterator[None]:
 # --- parts --------------------------------------------------------------------------------------------------------
 
 
-@mutation("checkpoints", "R1", first=1)
+@mutation("checkpoints", "R1")
 def take_each_merge_for_the_whole() -> Iterator[None]:
     """A merge leaves out what says that paths are forgotten, though other parts have these paths."""
     with patch.object(merge_plans, "_is_whole", lambda merged, parts: True):
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot")
+@mutation("checkpoints", "I4: a snapshot", first=2)
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
@@ -1009,7 +1009,7 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=1)
+@mutation("checkpoints", "I4: a snapshot", first=3)
 def delete_dropped_parts_at_once() -> Iterator[None]:
     """A part goes as soon as the newest checkpoint says that it is dropped."""
     right = table_plan.useless_parts
@@ -1023,7 +1023,7 @@ def delete_dropped_parts_at_once() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _checkpoint_", first=2)
+@mutation("checkpoints", "I4: _checkpoint_", first=6)
 def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
     """Parts with a number above the newest checkpoint go by their age, and nobody takes the number first."""
     right = table_plan.useless_parts
@@ -1032,7 +1032,7 @@ def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _checkpoint_", first=4)
+@mutation("checkpoints", "I4: _checkpoint_")
 def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
     """A writer that came too late leaves its parts, and names them in its next checkpoint."""
     right, lost = parts.write_parts, dict[str, list[Part]]()
@@ -1049,7 +1049,7 @@ def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=1)
+@mutation("checkpoints", "I4: a snapshot", first=3)
 def forget_dropped_parts() -> Iterator[None]:
     """A checkpoint says only of the parts that it drops itself that they are dropped."""
     with patch.object(parts, "_still_there", lambda before, log: []):
@@ -1067,7 +1067,7 @@ def withdraw_all_parts_of_a_number() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _part_", first=6)
+@mutation("checkpoints", "I4: _part_")
 def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
     """A writer whose answer was lost does not look whose checkpoint is there, and deletes its parts."""
 
