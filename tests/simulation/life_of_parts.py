@@ -1,8 +1,7 @@
-"""A small simulation of the life of parts: who writes checkpoints, vacuums, and readers that read what they hold late.
+"""A small simulation of the life of parts: writers of checkpoints, vacuums, and readers that read a snapshot late.
 
-Its actors run the package's code on the store of `world`, as those of `run` do. Commits are made between two steps, and
-only parts are checked, so that a seed takes a third of a second. `python -m tests.simulation.run --scenario
-checkpoints --seed N` prints one.
+Its actors run the package's code on the store of `world`, as those of `run` do. Commits take no step, and only parts
+are checked, so that a seed takes a quarter of a second. `make simulate SCENARIO=checkpoints SEED=0` prints one.
 """
 
 import random
@@ -48,15 +47,17 @@ PURGE_AFTER = timedelta(seconds=30)
 OPERATIONS: Sequence[Operation] = ("append", "overwrite")
 
 WAVE_S = 2 * HOUR_S
-"""Much happens at the beginning of each, and little later: so parts get old, and then many things happen at once."""
+"""The actors act together at the beginning of each wave, and rest until the next one. So parts get old between two
+merges."""
 
 SOON_S = 60.0
+"""After the beginning of a wave, when its checkpoints are new."""
 
 LATE_S = 1.3 * HOUR_S
-"""In a wave, when the parts that were written at its beginning are older than the retention."""
+"""After the beginning of a wave, when the parts that were written then are older than the retention."""
 
 DOZE_S = 1.6 * HOUR_S
-"""How long who writes a checkpoint may sleep between its parts and itself: not until the next wave."""
+"""How long a writer may sleep between the parts and their checkpoint. It wakes before the next wave."""
 
 
 @dataclass
@@ -91,16 +92,16 @@ class Deeds:
 
     @property
     def needed(self) -> set[str]:
-        """The objects that the newest checkpoint names, but for those that it says are dropped."""
+        """The objects of the newest checkpoint's parts."""
         return {name for part in self.newest.parts for name in part.objects}
 
     @property
     def dropped(self) -> set[str]:
-        """The objects that the newest checkpoint says are dropped."""
+        """The objects of the parts that the newest checkpoint lists as dropped."""
         return {name for it in self.newest.dropped for name in it.part.objects}
 
     def commit(self, chance: random.Random) -> None:
-        """A whole transaction, which nobody sees in part: mostly it adds files."""
+        """Commits one transaction in no step. Most transactions append."""
         world = self.world
         store = MemoryStore(SimClock(world), url=world.store.url)
         store.objects = world.store.objects
@@ -123,10 +124,10 @@ class Deeds:
 
 
 class _SleepyStore(SimStore):
-    """Who writes a checkpoint may fall asleep between its parts and itself."""
+    """A writer may fall asleep between the parts and their checkpoint."""
 
     doze = 0.0
-    """How often."""
+    """How likely that is."""
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         world = self._world
@@ -139,7 +140,7 @@ class _SleepyStore(SimStore):
 
 
 def _nap(world: World, actor: Actor, *, likely: float, until_s: float = 0.0) -> None:
-    """For moments, or, as likely as it says, until so long after the beginning of the next wave."""
+    """Sleeps for up to a minute, or, as often as `likely`, until `until_s` after the beginning of the next wave."""
     if world.random.random() >= likely:
         actor.clock.sleep(world.random.choice((0.1, 1.0, 60.0)))
     else:
@@ -215,7 +216,7 @@ def _slow_reader(deeds: Deeds, *, runs: int) -> Act:
 
 
 def _is_too_late(world: World, began: datetime, error: DbioError) -> None:
-    """Who took longer than the retention may miss parts."""
+    """A snapshot that is older than the retention may miss parts."""
     if world.now - began < PROMISED:
         raise Violation(f"I4: a snapshot cannot be read {world.now - began} later: {error!r}") from error
     world.happened("a snapshot was read too late")
@@ -249,7 +250,8 @@ def new_world(seed: int, *, trace: bool = False) -> World:
 def play(world: World, seed: int) -> None:
     """Runs it to its end, then vacuums until nothing is left to do. Raises Violation.
 
-    In every other world, few write, and fall asleep over it, and vacuum comes late. In the others much comes at once.
+    In worlds with an even seed, two writers often fall asleep, and vacuum comes late. In the others, three writers
+    and vacuum act at once.
     """
     deeds = world.watcher = Deeds(world)
     assert isinstance(world.store, _SleepyStore)
@@ -269,12 +271,12 @@ def play(world: World, seed: int) -> None:
 
 @contextmanager
 def _few_rows(seed: int) -> Iterator[None]:
-    """Parts of a few rows, whose names are those of the seed; old checkpoints go soon."""
+    """Parts have a few rows and the names of the seed. Vacuum purges by checkpoints that are PURGE_AFTER old."""
     chance = random.Random(f"parts {seed}")
     decode, decoded = reader.decode_groups, dict[Any, Any]()
 
     def decode_once(part: Part, footer: bytes, bodies: Mapping[int, bytes | memoryview], schema: Any) -> Any:
-        """Takes most of the time, and the same bytes give the same rows."""
+        """Decoding would take most of the time. The same bytes give the same rows."""
         key = part.name, footer, *((i, bytes(body)) for i, body in bodies.items())
         if key not in decoded:
             decoded[key] = decode(part, footer, bodies, schema)
