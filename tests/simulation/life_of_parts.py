@@ -273,7 +273,7 @@ def play(world: World, seed: int) -> None:
 def _few_rows(seed: int) -> Iterator[None]:
     """Parts have a few rows and the names of the seed. Vacuum purges by checkpoints that are PURGE_AFTER old."""
     chance = random.Random(f"parts {seed}")
-    decode, decoded = reader.decode_groups, dict[Any, Any]()
+    decode, decoded = parquet.decode_groups, dict[Any, Any]()
 
     def decode_once(part: Part, footer: bytes, bodies: Mapping[int, bytes | memoryview], schema: Any) -> Any:
         """Decoding would take most of the time. The same bytes give the same rows."""

@@ -48,7 +48,7 @@ from dbio_commit.protocol import parts as merge_plans
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, UselessPart
+from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
@@ -1012,11 +1012,10 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
 @mutation("checkpoints", "I4: a snapshot", first=3)
 def delete_dropped_parts_at_once() -> Iterator[None]:
     """A part goes as soon as the newest checkpoint says that it is dropped."""
-    right = table_plan.useless_parts
 
     def mutated(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
         dropped = {name for it in newest.dropped for name in it.part.objects}
-        for it in right(log, newest):
+        for it in useless_parts(log, newest):
             yield it._replace(since=datetime.min.replace(tzinfo=UTC)) if it.entry.path in dropped else it
 
     with patch.object(table_plan, "useless_parts", mutated):
@@ -1026,9 +1025,11 @@ def delete_dropped_parts_at_once() -> Iterator[None]:
 @mutation("checkpoints", "I4: _checkpoint_", first=6)
 def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
     """Parts with a number above the newest checkpoint go by their age, and nobody takes the number first."""
-    right = table_plan.useless_parts
-    by_age = lambda log, newest: (it._replace(number=None) for it in right(log, newest))  # noqa: E731
-    with patch.object(table_plan, "useless_parts", by_age):
+
+    def mutated(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
+        return (it._replace(number=None) for it in useless_parts(log, newest))
+
+    with patch.object(table_plan, "useless_parts", mutated):
         yield
 
 
