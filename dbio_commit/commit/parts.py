@@ -61,7 +61,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     ]
     cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, snapshot.log)]
-    reader = PartReader(store, number)
+    reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
     for merge in plan_merges(parts, cuts, LIMITS):
         kind = merge.parts[0].kind
         pieces, new_cuts = merging.merge(reader, merge)

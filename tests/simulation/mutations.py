@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,7 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit import applications, checkpoints, decision, isolation, root, roots, state_after, turns
+from dbio_commit.commit import applications, checkpoints, decision, isolation, parts, root, roots, state_after, turns
 from dbio_commit.commit import directory_root as directory
 from dbio_commit.commit import metadata as schema
 from dbio_commit.commit import table_root as table
@@ -48,12 +48,13 @@ from dbio_commit.protocol import parts as merge_plans
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known
+from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files
@@ -988,14 +989,14 @@ def forget_settings() -> Iterator[None]:
 # --- parts --------------------------------------------------------------------------------------------------------
 
 
-@mutation("parts", "I6", "I9", "R1")
+@mutation("checkpoints", "R1")
 def take_each_merge_for_the_whole() -> Iterator[None]:
     """A merge leaves out what says that paths are forgotten, though other parts have these paths."""
     with patch.object(merge_plans, "_is_whole", lambda merged, parts: True):
         yield
 
 
-@mutation("parts", "I6", "I9", "R1", "an error", "vacuum left")
+@mutation("checkpoints", "I4: a snapshot", first=2)
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
@@ -1005,6 +1006,85 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
         return found.slice(0, max(found.num_rows - 1, 1))
 
     with patch.object(merging, "rows", SimpleNamespace(**{**vars(rows), "latest_commits": mutated})):
+        yield
+
+
+@mutation("checkpoints", "I4: a snapshot", first=3)
+def delete_dropped_parts_at_once() -> Iterator[None]:
+    """A part goes as soon as the newest checkpoint says that it is dropped."""
+
+    def mutated(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
+        dropped = {name for it in newest.dropped for name in it.part.objects}
+        for it in useless_parts(log, newest):
+            yield it._replace(since=datetime.min.replace(tzinfo=UTC)) if it.entry.path in dropped else it
+
+    with patch.object(table_plan, "useless_parts", mutated):
+        yield
+
+
+@mutation("checkpoints", "I4: _checkpoint_", first=6)
+def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
+    """Parts with a number above the newest checkpoint go by their age, and nobody takes the number first."""
+
+    def mutated(log: Log, newest: Checkpoint) -> Iterator[UselessPart]:
+        return (it._replace(number=None) for it in useless_parts(log, newest))
+
+    with patch.object(table_plan, "useless_parts", mutated):
+        yield
+
+
+@mutation("checkpoints", "I4: _checkpoint_")
+def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
+    """A writer that came too late leaves its parts, and names them in its next checkpoint."""
+    right, lost = parts.write_parts, dict[str, list[Part]]()
+
+    def leave(store: Store, root: Checkpoint) -> None:
+        own = [it for it in root.parts if names.part_number(it.name) == root.number]
+        lost.setdefault(store.identity + store.principal, []).extend(own)
+
+    def mutated(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, **options: Any) -> Checkpoint:
+        root = right(store, snapshot, checkpoint, **options)
+        return replace(root, parts=(*root.parts, *lost.pop(store.identity + store.principal, ())))
+
+    with patch.object(checkpoints, "withdraw_parts", leave), patch.object(parts, "write_parts", mutated):
+        yield
+
+
+@mutation("checkpoints", "I4: a snapshot", first=3)
+def forget_dropped_parts() -> Iterator[None]:
+    """A checkpoint says only of the parts that it drops itself that they are dropped."""
+    with patch.object(parts, "_still_there", lambda before, log: []):
+        yield
+
+
+@mutation("checkpoints", "I4: _part_")
+def withdraw_all_parts_of_a_number() -> Iterator[None]:
+    """A writer that came too late deletes the parts of the one that was faster."""
+
+    def mutated(store: Store, lost: Checkpoint) -> None:
+        store.delete_many([it for it in parse_log(store.list_log()).parts if names.part_number(it) == lost.number])
+
+    with patch.object(checkpoints, "withdraw_parts", mutated):
+        yield
+
+
+@mutation("checkpoints", "I4: _part_")
+def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
+    """A writer whose answer was lost does not look whose checkpoint is there, and deletes its parts."""
+
+    class Unlike(bytes):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return False
+
+    right = checkpoints.put_parts
+
+    def mutated(*arguments: Any, **options: Any) -> tuple[Checkpoint, bytes]:
+        root, body = right(*arguments, **options)
+        return root, Unlike(body)
+
+    with patch.object(checkpoints, "put_parts", mutated):
         yield
 
 

@@ -31,7 +31,7 @@ from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import tiny_parts
 
-from . import actors, streams
+from . import actors, life_of_parts, streams
 from .actors import Stage
 from .directories import DirectoryModel
 from .model import Model
@@ -81,11 +81,17 @@ class Outcome:
 
 def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None = None, trace: bool = False) -> World:
     """Runs the world of a seed to its end, then vacuums until nothing is left to do. Raises Violation."""
+    if scenario == life_of_parts.SCENARIO:
+        world = life_of_parts.new_world(seed, trace=trace)
+        with _replayable(world, seed, scenario):
+            life_of_parts.play(world, seed)
+        if outcome is not None:
+            outcome.add(world)
+        return world
     chance = random.Random(f"plan {seed}")
     cast = SCENARIOS[scenario or draw(chance)]
     risks = cast.risks(chance)
     world = World(seed, risks, trace=trace)
-    _PROBED.add(world.store.identity)
     retention_hours = chance.choice(cast.retentions_hours)
     promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2 + 2 * actors.MOST_STEP_S)
     partitioned, untracked = chance.random() < 0.5 or cast.moves, chance.random() < 0.5
@@ -99,7 +105,7 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
         untracked=untracked,
     )
     world.watcher = stage
-    try:
+    with _replayable(world, seed, scenario):
         every = chance.choice((0, 0, 2, 5))
         # A DBIO reader, which knows of no partitions, knows of no references either.
         refer_above = random.Random(f"refer {seed}").choice((0, MAX_BYTES)) if partitioned else MAX_BYTES
@@ -118,6 +124,17 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
             if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
                 _adopt(world, stage, chance)
             settle(world, stage)
+    if outcome is not None:
+        outcome.add(world, *{id(it): it for it in (model, stage.model)}.values())
+    return world
+
+
+@contextmanager
+def _replayable(world: World, seed: int, scenario: str | None) -> Iterator[None]:
+    """Whatever is raised becomes a Violation that says how to see it again."""
+    _PROBED.add(world.store.identity)
+    try:
+        yield
     except Exception as error:
         violation = error if isinstance(error, Violation) else Violation(f"an error that nobody expects: {error!r}")
         replay = f"make simulate SEED={seed}" + (f" SCENARIO={scenario}" if scenario else "")
@@ -127,9 +144,6 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
         raise violation from error
     finally:
         _PROBED.discard(world.store.identity)
-    if outcome is not None:
-        outcome.add(world, *{id(it): it for it in (model, stage.model)}.values())
-    return world
 
 
 @contextmanager
@@ -241,8 +255,9 @@ def main(
 ) -> None:
     """Runs the protocol's simulation."""
     be_quiet()
-    if scenario not in (None, *SCENARIOS):
-        raise typer.BadParameter(f"there is no scenario {scenario!r}; the scenarios are: {', '.join(SCENARIOS)}")
+    known = (*SCENARIOS, life_of_parts.SCENARIO)
+    if scenario not in (None, *known):
+        raise typer.BadParameter(f"there is no scenario {scenario!r}; the scenarios are: {', '.join(known)}")
     if seed is not None:
         try:
             world = simulate(seed, scenario=scenario, trace=True)

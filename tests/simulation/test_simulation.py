@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from . import life_of_parts
 from .mutations import MUTATIONS, find
-from .run import Outcome, in_processes, simulate
+from .run import Outcome, in_processes, simulate, simulate_all
 from .world import Violation
 
 SEEDS = [range(4600, 4900), pytest.param(range(300, 2300), marks=pytest.mark.long)]
@@ -98,9 +99,30 @@ def test_what_is_rare_has_happened_often(outcome: Outcome, event: str) -> None:
     assert outcome.events[event] >= outcome.runs // 200
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_seed_replays_step_by_step(seed: int) -> None:
-    assert simulate(seed, trace=True).trace == simulate(seed, trace=True).trace
+PARTS = (
+    "a checkpoint came too late",
+    "a checkpoint was written",
+    "a snapshot was read late",
+    "a writer withdrew a part",
+    "vacuum deleted a dropped part",
+    "vacuum deleted a part that no checkpoint had named",
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 320), marks=pytest.mark.long)], ids=len)
+def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds: range) -> None:  # I4
+    outcome = simulate_all(seeds, life_of_parts.SCENARIO)
+    assert outcome.runs == len(seeds)
+    assert {event: count for event in PARTS if (count := outcome.events[event]) < outcome.runs} == {}
+
+
+@pytest.mark.parametrize(
+    ("seed", "scenario"), [*((seed, None) for seed in range(20)), *((seed, life_of_parts.SCENARIO) for seed in (0, 1))]
+)
+def test_a_seed_replays_step_by_step(seed: int, scenario: str | None) -> None:
+    first, second = (simulate(seed, scenario=scenario, trace=True).trace for _ in range(2))
+    assert first == second
 
 
 def test_a_failure_says_how_to_replay_it() -> None:

@@ -356,6 +356,30 @@ def test_a_writer_that_sleeps_before_the_root_creates_it_or_finds_its_number_tak
     assert contents(scene.table) == FOUR_AND_ONE
 
 
+def test_a_writer_that_sleeps_before_a_merge_does_not_take_its_own_part_for_lost() -> None:
+    """Meanwhile vacuum has taken the number of its checkpoint, and deleted the part."""
+    scene = quiet()
+    write(scene.table, bodies=[b"more"] * 6)  # so many that older parts are merged with them
+    number = max(roots(scene)) + 1
+    own: list[str] = []
+
+    def sleep(operation: str, path: str) -> None:
+        if operation == "get" and names.part_number(path) == number:
+            heal(scene.store)
+            own.append(path)
+            scene.clock.advance(RETENTION + HOUR)
+            report = run(scene)
+            assert report.checkpoint == names.checkpoint(number)
+            assert path in paths(report, Reason.PART)
+
+    scene.store.before = sleep
+    assert scene.table.checkpoint() is None
+    assert len(own) == 1
+    check_promises(scene)
+    settle(scene)
+    assert contents(scene.table) == sorted([*FOUR_AND_ONE, *[b"more"] * 6])
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 def test_a_writer_that_wakes_at_any_call_of_a_vacuum_hurts_nobody(again: bool) -> None:
     """Its parts are older than the retention."""
