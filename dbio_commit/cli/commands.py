@@ -105,11 +105,11 @@ def files(
     with _errors(as_json):
         snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
         found = snapshot if where is None else snapshot.where(where)
-    left_out = len(snapshot.files) - len(found.files)
-    if as_json:
-        print_json(snapshot_json(found, left_out=left_out))
-    else:
-        print_files(found, left_out=left_out)
+        left_out = len(snapshot.files) - len(found.files)
+        if as_json:  # a large table's files are read only now
+            print_json(snapshot_json(found, left_out=left_out))
+        else:
+            print_files(found, left_out=left_out)
 
 
 @app.command()

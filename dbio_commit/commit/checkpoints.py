@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
@@ -19,6 +18,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import Decided, committed_by
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers.commit import check_marker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -89,14 +89,25 @@ def put_parts(
     """
     if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
         left_out: list[str] = []
-        with suppress(InvalidInputError):  # it does not fit into one object
+        try:
             body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
             if len(body) <= LARGE_BYTES and not left_out:
                 return checkpoint, body
+        except InvalidInputError:  # it does not fit into one object, or a marker in it is invalid
+            _refuse_invalid(checkpoint.commits)
     from dbio_commit.commit.parts import write_parts  # imports pyarrow, which small tables do without
 
     root = write_parts(store, snapshot, checkpoint, is_first=is_first)
     return root, encode_root(root, created=created)
+
+
+def _refuse_invalid(commits: Iterable[Decided]) -> None:
+    """Raises InvalidInputError for a marker that no reader would accept."""
+    try:
+        for commit in commits:
+            check_marker(commit.marker, where="the checkpoint", scope=Scope.TABLE)
+    except CorruptMarkerError as error:
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
 
 
 def _count_paths(commits: Iterable[Decided]) -> int:
@@ -114,7 +125,7 @@ def withdraw_parts(store: Store, lost: Checkpoint) -> None:
     parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
     own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
     for path, failure in store.delete_many(own).items():
-        _log.info("%s: vacuum will delete it: %s", store.url_of(path), failure)
+        _log.info("%s is left for vacuum: %s", store.url_of(path), failure)
 
 
 MOST_BYTES = 8 * 1024**2

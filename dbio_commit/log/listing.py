@@ -106,7 +106,8 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
         checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
         if is_of_table(checkpoint.table_id, table_id):
-            found = checkpoint
+            # Those above it are other tables' checkpoints, and do not make it an older one.
+            found = _with_parts(store, log, checkpoint, table_id, newest=log.last_checkpoint)
             break
         if place >= _MOST_STRANGE:
             raise CorruptMarkerError(
@@ -171,17 +172,20 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
             raise CheckpointLostError(str(error)) from None
 
     found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
-    return _with_parts(store, log, found, table_id) if found.is_root else found
+    return _with_parts(store, log, found, table_id, newest=number)
 
 
-def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None) -> Checkpoint:
+def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, *, newest: int) -> Checkpoint:
+    """The checkpoint, which reads its transactions from its parts if it has some. `newest` is for `PartReader`."""
+    if not root.is_root:
+        return root
     from dbio_commit.log.parts.reader import PartReader, StoredCommits  # imports pyarrow, which small tables do without
 
     def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
         entry = log.checkpoints[root.number]
         return recall(store, table_id, entry._replace(path=f"{entry.path} {what}"), read, bytes=bytes)
 
-    reader = PartReader(store, root.number, newest=log.last_checkpoint)
+    reader = PartReader(store, root.number, newest=newest)
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
 
 

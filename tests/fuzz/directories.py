@@ -1,10 +1,11 @@
 """Whole directories that somebody else may have filled, and what an independent reading says is live in them.
 
-The reading takes nothing from the package: PROTOCOL.md in a few lines, with Python's own JSON, and lenient where the
+The reading takes nothing from the package: PROTOCOL.md in a few lines, with Python's own JSON and pyarrow's Parquet, and lenient where the
 package is strict.
 """
 
 import gzip
+import io
 import json
 import re
 import zlib
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from dbio_commit import DbioError, Snapshot, Table
@@ -161,11 +163,30 @@ def _told_in_table(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
     if checkpoints:
         header, *lines = [_json(line) for line in _lines(gzip.decompress(objects[max(checkpoints)][0]))]
     markers: dict[str, Any] = {line["tid"]: line["marker"] for line in lines}
+    markers |= _told_in_parts(header, objects)
     for path, (body, _) in objects.items():
         tid = _COMMIT.fullmatch(path)
         if tid and body and tid[1] not in markers:
             markers[tid[1]] = _json(body)
     return header, markers
+
+
+def _told_in_parts(header: dict[str, Any], objects: Objects) -> dict[str, Any]:
+    """What the parts that a root names say: the paths of each transaction."""
+    markers: dict[str, Any] = {}
+    files: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for part in header.get("parts", ()):
+        for row in pq.read_table(io.BytesIO(objects[part["name"]][0])).to_pylist():
+            if part["kind"] == "commits":
+                markers[row["tid"]] = {"added": [], "removed": []}
+            else:
+                path = f"{row['directory']}/{row['name']}" if row["directory"] else row["name"]
+                files.setdefault((row["tid"], path), []).append(row)
+    for (tid, path), rows in files.items():
+        for key in ("added", "removed"):
+            if any(row[key] is not None for row in rows) and not any(row["gone"] for row in rows):
+                markers[tid][key].append(path)
+    return markers
 
 
 def _lines(text: bytes) -> list[bytes]:

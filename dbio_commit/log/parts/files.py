@@ -18,7 +18,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
-from dbio_commit.log.parts.reader import StoredCommits
+from dbio_commit.log.parts.reader import PartReader, StoredCommits
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -67,8 +67,8 @@ class PartFiles(FilesInParts):
         assert root.state
         self._store, self._root, self._layout = store, root, layout
         self._state = root.state
-        assert isinstance(root.commits, StoredCommits)
-        self._reader = root.commits.reader
+        own = root.commits.reader if isinstance(root.commits, StoredCommits) else None
+        self._reader = own or PartReader(store, root.number)
         self._parts = [part for part in root.parts if part.kind == "files"]
         self._news = resolve(news)
         self._removed = {path for commit in self._news for path in commit.marker.removed}
