@@ -293,7 +293,7 @@ class _Sources:
             )
         stored = StoredCommits(known.reader, state.parts)
         known_since = latest(root.known_since, known_since)
-        base = replace(root, commits=stored.all, known_since=known_since, parts=(), dropped=(), cuts=())
+        base = replace(root, commits=stored.all, known_since=known_since, parts=(), dropped=(), cuts=(), state=None)
         reading = TableRoot(self.store, self.clock, self.log, passing_over=frozenset(above), base=base)
         snapshot = reading.snapshot()
         if snapshot.log.checkpoint_after(root.number) != known.number:
