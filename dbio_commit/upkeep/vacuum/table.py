@@ -279,8 +279,10 @@ class TableVacuum:
         Readers use the newest checkpoint. Whatever wrote the older one, markers that the newest does not cover must
         stay. Raises ObjectNotFoundError if another vacuum has purged the checkpoint.
         """
+        # As if the log had no newer checkpoint: then the newer ones explain why a part of this one does not exist.
+        log = replace(snapshot.log, checkpoints={number: snapshot.log.checkpoints[number]})
         try:
-            older = read_numbered_checkpoint(self._store, snapshot.log, number)
+            older = read_numbered_checkpoint(self._store, log, number)
             if not is_of_table(older.table_id, snapshot.table_id):
                 return None
             with suppress(ObjectNotFoundError):  # a late writer may have created it, after its parts were deleted
