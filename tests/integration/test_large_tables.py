@@ -4,6 +4,7 @@ Parts are tiny here, so that there are many of them, and they are merged. The lo
 each commit.
 """
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import dbio_commit as dbio
 from dbio_commit import Table
 from dbio_commit.protocol.state import FilesInParts
 from tests.later import vacuum_later
+from tests.tiny_parts import tiny_parts
 from vacuum import VacuumOptions
 
 Rows = set[tuple[int, str]]
@@ -39,14 +41,21 @@ def rows_of(read: DataFrame) -> Rows:
 FIRST: Rows = {(number, f"d{number % 4}") for number in range(40)}
 
 
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("original") / "table"
+    with tiny_parts():
+        dbio.write(frame(spark, FIRST), place, partition_by=["day"])
+        for number in range(40, 52):
+            dbio.write(frame(spark, {(number, f"d{number % 4}")}), place)
+            Table(place).checkpoint()
+    return place
+
+
 @pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> Table:
-    table = Table(tmp_path / "table")
-    dbio.write(frame(spark, FIRST), table.url, partition_by=["day"])
-    for number in range(40, 52):
-        dbio.write(frame(spark, {(number, f"d{number % 4}")}), table.url)
-        table.checkpoint()
-    return table
+def table(original: Path, tmp_path: Path) -> Table:
+    """A copy with the same times."""
+    return Table(shutil.copytree(original, tmp_path / "table"))
 
 
 ALL = FIRST | {(number, f"d{number % 4}") for number in range(40, 52)}
