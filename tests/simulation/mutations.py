@@ -1144,7 +1144,7 @@ def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I7", "I10", first=168)
+@mutation("layouts", "I7", "I9", "I10", first=168)
 def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
     gone_on = schema._go_on
