@@ -50,7 +50,19 @@ Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
 
 
-class FilesInParts(Sequence[DataFile]):
+class _Files(Sequence[DataFile]):
+    """Live files, which are equal to any sequence of the same files in the same order."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} live files>"
+
+
+class FilesInParts(_Files):
     """The live files of a table whose checkpoint has parts, which are read when they are needed."""
 
     @abstractmethod
@@ -79,7 +91,7 @@ class FilesInParts(Sequence[DataFile]):
         """In bytes, of all files whose size is known."""
 
 
-class LiveFiles(Sequence[DataFile]):
+class LiveFiles(_Files):
     """Live files, in the order of time.
 
     Each `DataFile` is made when it is asked for, since a million of them take much memory. A caller that goes over them
@@ -116,14 +128,6 @@ class LiveFiles(Sequence[DataFile]):
         tid, paths, sizes = self._added[place]
         i = number - self._ends[place]  # from the end
         return DataFile(paths[i], sizes[i], tid, self._partitions[paths[i].rpartition("/")[0]])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{len(self):,} live files>"
 
     @classmethod
     def of(cls, files: Iterable[DataFile]) -> Self:

@@ -111,14 +111,6 @@ class PartFiles(FilesInParts):
             raise IndexError(index)
         return found
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{len(self):,} live files>"
-
     def __reduce__(self) -> tuple[Any, ...]:
         return LiveFiles, (self.whole()._added,)
 

@@ -9,7 +9,7 @@ The checks of a footer and of pages come before pyarrow, which may end the proce
 
 import io
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -250,11 +250,14 @@ def _damaged() -> Iterator[None]:
 
 
 class OpenStatistics:
-    """The statistics of a part, of which columns are read when they are needed. `source` is the whole object."""
+    """The statistics of a part, of which columns are read when they are needed.
 
-    def __init__(self, statistics: Statistics, footer: bytes, source: Any) -> None:
+    `fetch` returns bytes of the object: so many from a place on.
+    """
+
+    def __init__(self, statistics: Statistics, footer: bytes, fetch: Callable[[int, int], bytes]) -> None:
         check(footer, crc=statistics.crc, size=statistics.footer, what="the footer")
-        self._source, self._size = source, statistics.bytes
+        self._get, self._size = fetch, statistics.bytes
         _check_footer(footer)
         with _damaged():
             self._metadata = pq.read_metadata(io.BytesIO(footer))
@@ -293,8 +296,7 @@ class OpenStatistics:
                 runs.append((start, stop))
         found: dict[int, memoryview] = {}
         for start, stop in runs:
-            self._source.seek(start)
-            found[start] = memoryview(self._source.read(stop - start))
+            found[start] = memoryview(self._get(start, stop - start))
         checked: list[tuple[bytes | memoryview, int, int, Any]] = []
         for i, j in chunks:
             at, stop = self._places[i][j]

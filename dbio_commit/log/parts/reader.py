@@ -1,8 +1,7 @@
 """Reads parts from the store, and makes of them the transactions that a checkpoint covers."""
 
-import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import pyarrow as pa
@@ -89,7 +88,7 @@ class PartReader:
             return None
         try:
             footer = self._store.get_range(told.name, told.bytes - told.footer, told.footer)
-            return OpenStatistics(told, footer, _Remote(self._store, told.name, told.bytes))
+            return OpenStatistics(told, footer, partial(self._store.get_range, told.name))
         except DamagedPart as error:
             raise self._lost(part, f"has damaged statistics: {error}") from None
         except ObjectNotFoundError:
@@ -119,32 +118,6 @@ class PartReader:
             f"the parts of {self._store.url_of(names.checkpoint(self._number))} contradict each other: {error}; "
             f"{BRING_BACK}"
         )
-
-
-class _Remote(io.RawIOBase):
-    """An object of which ranges are fetched when they are read. Nothing stays open."""
-
-    def __init__(self, store: Store, name: str, size: int) -> None:
-        self._store, self._name, self._size, self._at = store, name, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        length = max(self._size - self._at, 0) if size < 0 else min(size, max(self._size - self._at, 0))
-        body = self._store.get_range(self._name, self._at, length) if length else b""
-        self._at += len(body)
-        return body
 
 
 def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
