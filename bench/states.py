@@ -93,7 +93,7 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
             total += size
         table = _commit_rows(commits, some, number, statistics)
         if number == 1:
-            begun = rows.commits_table([(it, _key(it.modified), {}) for it in first.decided], number)
+            begun = rows.commits_table([(it, _key(it.modified), {}) for it in first.decided], number, {})
             table = pa.concat_tables([table, begun]).sort_by([("at", "ascending"), ("rank", "ascending")])
         parts.append(_put(root, table, "commits", number))
     checkpoint = Checkpoint(
@@ -266,6 +266,7 @@ def _commit_rows(commits: _Commits, some: range, number: int, statistics: int) -
                 "at": at,
                 "rank": 0,
                 "number": number,
+                "first": number,
                 "forgotten": False,
                 "info": encode(info).decode(),
                 "schema": schema,

@@ -9,9 +9,10 @@ from msgspec import structs
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.parts import merging, news, parquet, rows
+from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.merging import Piece
-from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -48,7 +49,9 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
         known = [commit for commit in snapshot.transactions if commit.tid in old.tids]
-    new = news.find_news(known, checkpoint.commits, old.keys if old else {}, number=number)
+    new = news.find_news(
+        known, checkpoint.commits, old.keys if old else {}, number=number, firsts=old.firsts if old else {}
+    )
     commits = new.commits
     if old and new.moved:
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])

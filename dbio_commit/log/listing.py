@@ -179,7 +179,8 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     """The checkpoint, which reads its transactions from its parts if it has some. `newest` is for `PartReader`."""
     if not root.is_root:
         return root
-    from dbio_commit.log.parts.reader import PartReader, StoredCommits  # imports pyarrow, which small tables do without
+    from dbio_commit.log.parts.commits import StoredCommits  # imports pyarrow, which small tables do without
+    from dbio_commit.log.parts.reader import PartReader
 
     def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
         entry = log.checkpoints[root.number]

@@ -1,6 +1,6 @@
 """What a reader gets: the live files of a table at one instant, and what decided them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -13,12 +13,14 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
+from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout, Settings
 from dbio_commit.protocol.state import (
     DataFile,
@@ -26,7 +28,9 @@ from dbio_commit.protocol.state import (
     Metadata,
     current_metadata,
     known_layouts,
+    live_files,
 )
+from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.versions import Versions, add_up
 from dbio_commit.store import Store
 
@@ -82,6 +86,7 @@ def _source(name: str) -> Source:
 @internal(
     *(
         "app_versions",
+        "below",
         "checkpoint",
         "decided",
         "first_layout",
@@ -92,7 +97,7 @@ def _source(name: str) -> Source:
         "news",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "source", "strange", "transactions"),
+    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -282,6 +287,45 @@ class Snapshot:
     def transactions(self) -> Sequence[Decided]:
         """As `decided`, but the paths of those in parts are left out, and are not read."""
         return self.decided if self.outlines is None else self.outlines
+
+    def whole(self, tids: Collection[str]) -> list[Decided]:
+        """These transactions with all of their paths, oldest first. Of a large table, reads only what may have them."""
+        if self._in_parts is None or any(commit.marker.removed_tids for commit in self.news):
+            return [commit for commit in self.decided if commit.tid in tids]
+        news = [commit for commit in self.news if commit.tid in tids]
+        return self._in_order([*self._in_parts.whole(tids), *news])
+
+    def slices(self) -> Iterator["Snapshot"]:
+        """The same state in slices, so that a table of any size takes the same memory. A small table is one slice.
+
+        Each slice has other paths: `files` has those that are live, and `decided` has all transactions, with those of
+        their paths that are in the slice. All others are as if they had been forgotten, so `forgotten` means nothing.
+        """
+        if self._in_parts is None:
+            yield self
+        else:
+            yield from map(self._slice, self._in_parts.slices(self.news))
+
+    def below(self, within: Subtrees) -> "Snapshot":
+        """One such slice: with the paths in these directories. A small table stays whole."""
+        return self if self._in_parts is None else self._slice(self._in_parts.below(self.news, within))
+
+    @property
+    def _in_parts(self) -> CommitsInParts | None:
+        return self.checkpoint.commits if isinstance(self.checkpoint.commits, CommitsInParts) else None
+
+    def _slice(self, commits: Sequence[Decided]) -> "Snapshot":
+        assert self.source.store
+        decided = self._in_order(resolve(commits))
+        return replace(self, decided=decided, files=with_sizes(self.source.store, live_files(decided)))
+
+    def _in_order(self, commits: Sequence[Decided]) -> list[Decided]:
+        return sorted(commits, key=lambda it: self._rank[it.tid])
+
+    @cached_property
+    def _rank(self) -> Mapping[str, int]:
+        """The place of each transaction in the history."""
+        return {commit.tid: i for i, commit in enumerate(self.transactions)}
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -41,6 +41,7 @@ from dbio_commit.protocol.parts import Dropped, Key, Part, State, check_parts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_recorded
 from dbio_commit.protocol.state import NO_METADATA, Metadata
+from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.versions import Versions, only_highest
 
 HISTORY = timedelta(days=30)
@@ -76,6 +77,18 @@ class CommitsInParts(Sequence[Decided]):
     @abstractmethod
     def tids(self) -> Set[str]:
         """Their tids."""
+
+    @abstractmethod
+    def whole(self, tids: Collection[str]) -> list[Decided]:
+        """Those with these tids, with all of their paths."""
+
+    @abstractmethod
+    def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
+        """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
+
+    @abstractmethod
+    def below(self, news: Sequence[Decided], within: Subtrees) -> list[Decided]:
+        """All of them and the news, with those of their paths that are in these directories."""
 
 
 @dataclass(frozen=True)

@@ -115,13 +115,13 @@ class _Rows:
 
     @cached_property
     def slices(self) -> rows.Slices:
-        return rows.slices(self.files)
+        return rows.slices(rows.located(self.files, 0))
 
     @cached_property
     def decided(self) -> list[Decided]:
         """The transactions with the paths that are known, without statistics."""
         try:
-            return rows.decode_commits(self.commits, self.slices, bounds=lambda columns, _: _Unread(columns))
+            return rows.decode_commits(self.commits, self.slices, bounds=lambda columns, *_: _Unread(columns))
         except ValueError as error:
             raise CannotRebuild(f"the intact parts contradict each other: {error}") from None
 
@@ -216,7 +216,8 @@ def _commits_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) 
     own = {commit.tid: commit for commit in found if commit.tid in unknown}
     for tid, paths in intact.paths_of(unknown).items():
         _refuse_other_paths(tid, paths, rows.file_rows(own[tid]))
-    what = news.find_news(intact.decided, in_order(found), intact.keys(), number=known.number)
+    firsts = dict.fromkeys((*intact.tids, *unknown))  # their rows of files may be older
+    what = news.find_news(intact.decided, in_order(found), intact.keys(), number=known.number, firsts=firsts)
     table = pa.concat_tables([what.commits, rows.moved_commits(intact.commits, what.moved, known.number)])
     return f"the commit markers of {len(unknown)} transactions", _Made("commits", table, since, known.number)
 

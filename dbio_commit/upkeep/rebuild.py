@@ -283,7 +283,7 @@ class _Sources:
         known_since: datetime | None = None,
     ) -> Rebuild:
         """The plan by these parts in the place of the checkpoint's own."""
-        from dbio_commit.log.parts.reader import StoredCommits
+        from dbio_commit.log.parts.commits import StoredCommits
 
         above = [it for it in (*self.unreadable, *(it.root.number for it in self.damaged)) if it > root.number]
         if above and (purged := max(self.log.purges, default=0)) > root.number:

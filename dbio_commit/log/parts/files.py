@@ -4,11 +4,10 @@ Rows are read range by range of their keys, so that a table of any size takes th
 asks for them.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
@@ -17,47 +16,22 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
-from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.parts.bounds import Facts
+from dbio_commit.log.parts.commits import StoredCommits
+from dbio_commit.log.parts.parquet import DamagedPart
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import unpack_files
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.parts import Key, Part
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, DataFile, FilesInParts, Holds, LiveFiles, live_files
 from dbio_commit.store import Store
 
-WINDOW_ROWS = 100_000
-"""About how many rows are in memory at once."""
-
 CHECKED_AT_ONCE = 16_384
 """How many paths are checked as one text, of which there are several copies meanwhile."""
-
-
-class _Groups(NamedTuple):
-    """Neighbouring row groups of a part."""
-
-    part: Part
-    first: int
-    last: int
-
-    @property
-    def keys(self) -> list[tuple[str, int]]:
-        """The name of the part, with the number of each row group."""
-        return [(self.part.name, i) for i in range(self.first, self.last + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """The rows whose keys are from `low` on and below `high`; None is no bound."""
-
-    low: Key | None
-    high: Key | None
-    groups: list[_Groups] = field(default_factory=list)
 
 
 class PartFiles(FilesInParts):
@@ -67,9 +41,8 @@ class PartFiles(FilesInParts):
         assert root.state
         self._store, self._root, self._layout = store, root, layout
         self._state = root.state
-        own = root.commits.reader if isinstance(root.commits, StoredCommits) else None
-        self._reader = own or PartReader(store, root.number)
-        self._parts = [part for part in root.parts if part.kind == "files"]
+        assert isinstance(root.commits, StoredCommits)
+        self._commits, self._rows, self._statistics = root.commits, root.commits.files, root.commits.statistics
         self._news = resolve(news)
         self._removed = {path for commit in self._news for path in commit.marker.removed}
         self._removed_tids = {tid for commit in self._news for tid in commit.marker.removed_tids}
@@ -183,7 +156,7 @@ class PartFiles(FilesInParts):
         """What the parts alone say of some paths."""
         directories = {names.split(path)[0] for path in paths}
         found = _Found({}, set())
-        for table in self._tables(lambda directory: directory in directories):
+        for table in self._rows.tables(lambda directory: directory in directories):
             live = _live_rows(table, self._commit_keys)
             for row in _dicts(live, paths):
                 found.live[row["path"]] = row["size"]
@@ -191,14 +164,12 @@ class PartFiles(FilesInParts):
         return found
 
     def _commit_keys(self) -> Mapping[str, rows.Key]:
-        commits = self._root.commits
-        assert isinstance(commits, StoredCommits)
-        return commits.keys
+        return self._commits.keys
 
     def _live(self, may: Callable[[str], bool] | None) -> Iterator[pa.Table]:
         """The rows of live files in directories for which the function is true, table by table."""
         removed, replaced = self._removed, self._replaced
-        for table in self._tables(may):
+        for table in self._rows.tables(may):
             live = _live_rows(table, self._commit_keys)
             if removed or replaced:
                 live = _without(live, removed | replaced)
@@ -207,70 +178,6 @@ class PartFiles(FilesInParts):
                 live = live.filter(pc.invert(pc.is_in(live["tid"].cast(pa.string()), value_set=gone)))
             if live.num_rows:
                 yield live
-
-    def _tables(self, may: Callable[[str], bool] | None) -> Iterator[pa.Table]:
-        """The rows in directories for which the function is true, without forgotten ones, in windows of keys.
-
-        All rows of a path are in one table, which has the columns `part` and `place`, too.
-        """
-        judged: dict[str, bool] = {}
-
-        def is_hopeful(directory: str) -> bool:
-            if may is not None and directory not in judged:
-                judged[directory] = may(directory)
-            return may is None or judged[directory]
-
-        kept: dict[tuple[str, int], pa.Table] = {}
-        for window in self._windows(is_hopeful):
-            wanted = {key for it in window.groups for key in it.keys}
-            kept = {key: table for key, table in kept.items() if key in wanted}
-            missing = [it for it in window.groups if any(key not in kept for key in it.keys)]
-            for it, table in zip(missing, self._store.in_parallel(self._read, missing), strict=True):
-                ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
-                starts = [0, *ends[:-1]]
-                kept |= {key: table.slice(start, end - start)
-                         for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
-            tables = [_within(kept[key], window) for it in window.groups for key in it.keys]
-            table = rows.without_gone(pa.concat_tables(tables), keep_gone=False)
-            if may is not None:
-                table = _in_directories(table, is_hopeful)
-            if table.num_rows:
-                yield table
-
-    def _read(self, groups: _Groups) -> pa.Table:
-        part = groups.part
-        table = self._reader.table(part, range(groups.first, groups.last + 1))
-        first = sum(group.rows for group in part.groups[: groups.first])
-        table = table.append_column("part", rows.numbers([self._parts.index(part)] * table.num_rows))
-        return table.append_column("place", rows.numbers(range(first, first + table.num_rows)))
-
-    def _windows(self, is_hopeful: Callable[[str], bool]) -> list[_Window]:
-        chosen: list[tuple[Part, int]] = []
-        for part in self._parts:
-            for i, group in enumerate(part.groups):
-                if group.directories is None or any(map(is_hopeful, group.directories)):
-                    chosen.append((part, i))
-        firsts = sorted((part.groups[i].first, part.groups[i].rows) for part, i in chosen)
-        lows: list[Key | None] = [None]
-        count = 0
-        for first, some in firsts:
-            if count >= WINDOW_ROWS and first != lows[-1]:
-                lows.append(first)
-                count = 0
-            count += some
-        windows = [_Window(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
-        for part, i in chosen:
-            end = part.groups[i + 1].first if i + 1 < len(part.groups) else part.last
-            for window in windows:
-                if (window.low is None or end >= window.low) and (
-                    window.high is None or part.groups[i].first < window.high
-                ):
-                    last = window.groups[-1] if window.groups else None
-                    if last and last.part is part and last.last == i - 1:
-                        window.groups[-1] = last._replace(last=i)
-                    else:
-                        window.groups.append(_Groups(part, i, i))
-        return [window for window in windows if window.groups]
 
     # --- files ----------------------------------------------------------------------------------------------------
 
@@ -304,27 +211,13 @@ class PartFiles(FilesInParts):
         )
 
     def _bounds(self, table: pa.Table, columns: Collection[str]) -> Iterator[Mapping[str, Bounds]]:
-        """What is recorded of these columns, given in lower case, for each of these rows."""
-        found: list[dict[str, Bounds]] = [{} for _ in range(table.num_rows)]
-        numbers, places = rows.listed(table["part"]), rows.listed(table["place"])
-        for number in dict.fromkeys(numbers):
-            source = self._statistics(number)
-            mine = [i for i, it in enumerate(numbers) if it == number]
-            if source is None or not mine:
-                continue
-            for column, facts in _facts(source, columns, [places[i] for i in mine]).items():
-                for i, low, high, nulls in zip(mine, *facts, strict=True):
-                    found[i][column] = Bounds(low, high, nulls)
-        return iter(found)
-
-    def _statistics(self, number: int) -> OpenStatistics | None:
-        if number not in self._open:
-            self._open[number] = self._reader.statistics(self._parts[number])
-        return self._open[number]
-
-    @cached_property
-    def _open(self) -> dict[int, OpenStatistics | None]:
-        return {}
+        """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged."""
+        parts, places = rows.listed(table["part"]), rows.listed(table["place"])
+        facts: Mapping[str, Facts] = {}
+        with suppress(DamagedPart):
+            facts = self._statistics.facts(lambda column: column.lower() in columns, parts, places)
+        for i in range(table.num_rows):
+            yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
 
 
 class _Found(NamedTuple):
@@ -404,50 +297,3 @@ def _all_but(count: int, lost: Collection[int]) -> Any:
     for place in lost:
         mask[place] = 0
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(mask)]).cast(pa.bool_())
-
-
-def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
-    directory = rows.dictionary(table["directory"])
-    wanted = rows.numbers(map(is_hopeful, rows.listed(directory.dictionary))).cast(pa.bool_())
-    return table.filter(wanted.take(directory.indices))
-
-
-def _within(table: pa.Table, window: _Window) -> pa.Table:
-    """The rows whose keys are in the window."""
-    keys = rows.KeysOf(table)
-    start = 0 if window.low is None else keys.first_from(window.low)
-    stop = table.num_rows if window.high is None else keys.first_from(window.high)
-    return table.slice(start, stop - start)
-
-
-def _facts(
-    source: OpenStatistics, columns: Collection[str], places: Sequence[int]
-) -> dict[str, tuple[list[Any], list[Any], list[Any]]]:
-    """Min, max and nulls of these columns for rows at some places, by the files' spelling. Nothing if damaged."""
-    spelled: dict[str, list[str]] = {}
-    for name in source.columns:
-        column = name.split(".", 2)[2]
-        if column.lower() in columns:
-            spelled.setdefault(column, []).append(name)
-    ends = [*accumulate(source.group_rows)]
-    by_group: dict[int, list[int]] = {}
-    for i, place in enumerate(places):
-        by_group.setdefault(bisect_right(ends, place), []).append(i)
-    found: dict[str, tuple[list[Any], list[Any], list[Any]]] = {
-        column: ([None] * len(places), [None] * len(places), [None] * len(places)) for column in spelled
-    }
-    try:
-        for group, mine in by_group.items():
-            base = ends[group] - source.group_rows[group]
-            table = source.read([name for own in spelled.values() for name in own], group)
-            table = table.take(rows.numbers(places[i] - base for i in mine))
-            for column, own in spelled.items():
-                for name in own:
-                    fact, kind = name.split(".", 2)[:2]
-                    target = found[column][rows.FACTS.index(fact)]
-                    for i, value in zip(mine, rows.listed(table[name]), strict=True):
-                        if value is not None:
-                            target[i] = int(value) if kind == "big" else value
-    except DamagedPart:
-        return {}
-    return found

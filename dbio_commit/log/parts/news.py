@@ -12,10 +12,18 @@ from dbio_commit.protocol.commits import Decided
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping[str, Key], *, number: int) -> News:
+def find_news(
+    before: Sequence[Decided],
+    after: Sequence[Decided],
+    keys: Mapping[str, Key],
+    *,
+    number: int,
+    firsts: Mapping[str, int | None],
+) -> News:
     """The rows that parts with the transactions `before` need in order to have those `after`.
 
-    Both are in the order of the history. `keys` are the places of those before. A transaction that is in both, with
+    Both are in the order of the history. `keys` are the places of those before, `firsts` the numbers of the checkpoints
+    that covered them first. A transaction that is in both, with
     the same marker object, has not changed, so that its paths need not be there.
     """
     old = {commit.tid: commit for commit in before}
@@ -45,7 +53,7 @@ def find_news(before: Sequence[Decided], after: Sequence[Decided], keys: Mapping
     return News(
         files=table,
         statistics=rows.statistics_table(table, described),
-        commits=pa.concat_tables([rows.commits_table(commits, number), rows.forgotten_commits(left, number)]),
+        commits=pa.concat_tables([rows.commits_table(commits, number, firsts), rows.forgotten_commits(left, number)]),
         moved=moved,
     )
 

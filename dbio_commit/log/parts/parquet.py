@@ -180,11 +180,19 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
             group.rows for group in part.groups
         ]:
             raise DamagedPart("the row groups are not those that the root describes")
-        each = [parquet.read_row_group(i, columns=schema.names, use_threads=False) for i in sorted(bodies)]
+        names = [name for name in schema.names if name not in _LATER or name in parquet.schema_arrow.names]
+        each = [parquet.read_row_group(i, columns=names, use_threads=False) for i in sorted(bodies)]
         table = pa.concat_tables(each)  # read at once, they would take twice as much memory
+        for i, field in enumerate(schema):
+            if field.name not in names:
+                table = table.add_column(i, field.name, pa.nulls(table.num_rows, field.type))
     if not table.schema.equals(schema):
         raise DamagedPart("the columns are not those of a part")
     return table
+
+
+_LATER = {"first"}
+"""Columns that parts of the first writers do not have."""
 
 
 def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryview]], schema: pa.Schema) -> None:
@@ -194,7 +202,7 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
         found = pages.places(footer)
         told = pq.read_metadata(io.BytesIO(footer)).schema
         leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
-        if not {*schema.names} <= {*leaves} or not groups.keys() <= {*range(len(found))}:
+        if not {*schema.names} - _LATER <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
         for i, (start, body) in groups.items():
             if len(found[i]) != len(leaves):

@@ -7,7 +7,7 @@ are a set: which parts they are in, and in which order these are read, changes n
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
@@ -50,6 +50,7 @@ COMMITS = pa.schema(
         ("at", pa.timestamp("us", "UTC")),  # the commits are in the order of `at` and `rank`
         ("rank", pa.int64()),
         ("number", pa.int64()),  # the checkpoint of which this row is; of rows with one tid, the highest counts
+        ("first", pa.int64()),  # the checkpoint that covered the transaction first; null if that is not known
         ("forgotten", pa.bool_()),  # whether the transaction is left out from this checkpoint on
         (
             "info",
@@ -154,9 +155,17 @@ def files_table(rows: Iterable[FileRow]) -> pa.Table:
     return table.take(order_of(table))
 
 
-def commits_table(commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]], number: int) -> pa.Table:
-    """The rows of commits, each with its place and its rows of files. `number` is that of the checkpoint."""
-    rows = [_commit_row(commit, key, files, number) for commit, key, files in commits]
+def commits_table(
+    commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]], number: int, firsts: Mapping[str, int | None]
+) -> pa.Table:
+    """The rows of commits, each with its place and its rows of files. `number` is that of the checkpoint.
+
+    `firsts` has the number of the first checkpoint that covered a transaction, if it is not this one.
+    """
+    rows = [
+        {**_commit_row(commit, key, files), "number": number, "first": firsts.get(commit.tid, number)}
+        for commit, key, files in commits
+    ]
     return pa.Table.from_pylist(rows, COMMITS).sort_by([("at", "ascending"), ("rank", "ascending")])
 
 
@@ -171,18 +180,17 @@ def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> p
 
 def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
     """The rows by which transactions are left out from the checkpoint with this number on."""
-    nothing = {"modified": _EPOCH, "at": _EPOCH, "rank": 0, "number": number, "forgotten": True}
+    nothing = {"modified": _EPOCH, "at": _EPOCH, "rank": 0, "number": number, "first": number, "forgotten": True}
     return pa.Table.from_pylist([{"tid": tid, **nothing} for tid in tids], COMMITS)
 
 
-def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow], number: int) -> dict[str, Any]:
+def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow]) -> dict[str, Any]:
     marker, info = commit.marker, commit.marker.dbio_commit
     return {
         "tid": commit.tid,
         "modified": commit.modified,
         "at": _EPOCH + timedelta(microseconds=key.at),
         "rank": key.rank,
-        "number": number,
         "forgotten": False,
         "info": info_text(commit),
         "schema": bytes(info.schema).decode() if info and info.schema else None,
@@ -334,6 +342,18 @@ class KeysOf(Sequence[Any]):
         return bisect_left(self, key)
 
 
+def located(files: pa.Table, part: int, *, first: int = 0) -> pa.Table:
+    """The rows with two more columns: the number of their part, and the number of each in its part, from `first` on."""
+    files = files.append_column("part", numbers([part] * files.num_rows))
+    return files.append_column("place", numbers(range(first, first + files.num_rows)))
+
+
+def is_among(column: Any, wanted: Collection[str]) -> Any:
+    """For each text of the column whether it is one of these."""
+    whole = dictionary(column)
+    return numbers(text in wanted for text in listed(whole.dictionary)).cast(pa.bool_()).take(whole.indices)
+
+
 class Slices:
     """The rows of files, sorted by transaction and by their places in its marker. -1 stands for null."""
 
@@ -348,8 +368,10 @@ class Slices:
         self.sizes = array("q")
         self.rows = array("q")
         self.whole = array("b")
+        self.parts = array("q")
+        """For each row, the number of its part, to find its statistics."""
         self.places = array("q")
-        """Where each row is among all rows of the parts, to find its statistics."""
+        """The number of each row in its part."""
         self.ranges: dict[str, range] = {}
         """The rows of each tid. Those that add a path come first."""
 
@@ -373,8 +395,7 @@ class Partitions:
 
 
 def slices(files: pa.Table) -> Slices:
-    """The rows, without those that are forgotten, sorted by the transactions that they are of."""
-    files = files.append_column("place", numbers(range(files.num_rows)))
+    """The rows, which are `located`, without those that are forgotten, sorted by the transactions that they are of."""
     files = without_gone(files, keep_gone=False).unify_dictionaries()
     found = Slices()
     if not files.num_rows:
@@ -393,7 +414,7 @@ def slices(files: pa.Table) -> Slices:
     found.added, found.removed = integers(files["added"]), integers(files["removed"])
     found.sizes, found.rows = integers(files["size"]), integers(files["rows"])
     found.whole = integers(files["whole"].cast(pa.int8()))
-    found.places = integers(files["place"])
+    found.parts, found.places = integers(files["part"]), integers(files["place"])
     tids, codes = _texts_in(files["tid"]), integers(_codes(files["tid"]))
     start = 0
     while start < len(codes):
@@ -458,8 +479,8 @@ def paths_of(files: pa.Table) -> Any:
     return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
 
 
-BoundsOf = Callable[[Sequence[str], Sequence[int]], StoredBounds]
-"""The statistics of some columns, for the rows at some places among those of all parts."""
+BoundsOf = Callable[[Sequence[str], Sequence[int], Sequence[int]], StoredBounds]
+"""The statistics of some columns, for rows that are given by the numbers of their parts and by their places in them."""
 
 
 def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[Decided]:
@@ -471,7 +492,7 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
             check_schema(text.encode(), where="a part")
     modified = commits.column_names.index("modified")
     commits = commits.set_column(modified, "modified", commits["modified"].cast(pa.int64()))
-    for row in commits.drop_columns(["at", "rank", "number", "forgotten"]).to_pylist():
+    for row in commits.drop_columns(["at", "rank", "number", "first", "forgotten"]).to_pylist():
         if not names.is_tid(row["tid"]):
             raise ValueError(f"{row['tid'][:100]!r} is not a tid")
         rows = of.ranges.get(row["tid"], range(0))
@@ -506,7 +527,7 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
                 rows=_known(of.rows[adds]),
                 partition=of.partitions.values(of.directories[adds]),
                 statistics_left_out=row["statistics_left_out"],
-                statistics=_statistics(row["columns"] if added else (), of.places[adds], bounds),
+                statistics=_statistics(row["columns"] if added else (), of.parts[adds], of.places[adds], bounds),
             )
         if row["has_whole"]:
             whole = [of.paths[i] for i in rows if of.whole[i]]
@@ -515,8 +536,8 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
     return Decided(_EPOCH + timedelta(microseconds=row["modified"]), tid, marker, lost)
 
 
-def _statistics(columns: Sequence[str], places: Sequence[int], bounds: BoundsOf) -> Any:
-    return bounds(columns, places) if columns else Raw(b"{}")
+def _statistics(columns: Sequence[str], parts: Sequence[int], places: Sequence[int], bounds: BoundsOf) -> Any:
+    return bounds(columns, parts, places) if columns else Raw(b"{}")
 
 
 def _known(numbers: Sequence[int]) -> Sequence[int | None]:

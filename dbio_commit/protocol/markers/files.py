@@ -192,6 +192,34 @@ class AddedFiles(Body, frozen=True, kw_only=True):
         return statistics if isinstance(statistics, StoredBounds) else None
 
 
+def with_later_bounds(files: AddedFiles) -> AddedFiles:
+    """The same, with statistics that are decoded when they are asked for, also those of some of the files."""
+    statistics: Any = files.statistics
+    return files if isinstance(statistics, StoredBounds) else replace(files, statistics=_LaterBounds(files))
+
+
+class _LaterBounds(StoredBounds):
+    def __init__(self, files: AddedFiles, kept: Sequence[int] | None = None) -> None:
+        self._files, self._kept = files, kept
+
+    def columns(self) -> Collection[str]:
+        return self._files.columns()
+
+    def bounds(self, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
+        found, kept = self._files.bounds(lower), self._kept
+        if kept is None:
+            return found
+        return {
+            column: ColumnBounds(
+                min=[it.min[i] for i in kept], max=[it.max[i] for i in kept], nulls=[it.nulls[i] for i in kept]
+            )
+            for column, it in found.items()
+        }
+
+    def select(self, kept: Sequence[int]) -> StoredBounds:
+        return _LaterBounds(self._files, kept if self._kept is None else [self._kept[i] for i in kept])
+
+
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
     """Raises InvalidInputError if files differ in their partition columns, or have bounds that are no JSON."""
     partition_columns = list(files[0].partition) if files else []

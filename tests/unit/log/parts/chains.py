@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from dbio_commit.commit import parts as writers
-from dbio_commit.log.parts.reader import PartReader, StoredCommits
+from dbio_commit.log.parts.commits import StoredCommits
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names, parts
 from dbio_commit.protocol.checkpoint import (
     NO_CHECKPOINT,

@@ -1,0 +1,108 @@
+"""The statistics of files in parts: found by the place of each file's row, and read row group by row group."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from cachetools import LRUCache
+
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
+from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
+from dbio_commit.protocol.parts import Part
+
+MOST_KEPT_BYTES = 64 * 1024**2
+"""How much of what was read stays in memory, for the next files of the same row groups."""
+
+Facts = Mapping[rows.Fact, list[Any]]
+"""For each fact of a column, the values of some files."""
+
+
+class PartStatistics:
+    """The statistics of the files in some parts.
+
+    The place of a file's row is (number of the part among these, number of the row in the part).
+    """
+
+    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
+        self._reader, self._parts = reader, parts
+        self._open: dict[int, OpenStatistics | None] = {}
+        self._chunks: LRUCache[tuple[int, int, str], Any] = LRUCache(MOST_KEPT_BYTES, getsizeof=_size_of)
+
+    def of(self, columns: Sequence[str], parts: Sequence[int], places: Sequence[int]) -> StoredBounds:
+        """The statistics of these columns, for the rows at these places. They are read when they are asked for."""
+        return _Bounds(self, columns, parts, places)
+
+    def facts(self, may: Callable[[str], bool], parts: Sequence[int], places: Sequence[int]) -> dict[str, Facts]:
+        """What is recorded of the columns for which the function is true, for the rows at these places.
+
+        Raises DamagedPart if the statistics are not those that were written.
+        """
+        found: dict[str, Facts] = {}
+        by_group: dict[tuple[int, int], list[int]] = {}
+        for part in dict.fromkeys(parts):
+            if (source := self._source(part)) is not None:
+                ends = [*accumulate(source.group_rows)]
+                for i, (of, place) in enumerate(zip(parts, places, strict=True)):
+                    if of == part:
+                        by_group.setdefault((part, bisect_right(ends, place)), []).append(i)
+        for (part, group), mine in by_group.items():
+            source = self._source(part)
+            assert source
+            first = sum(source.group_rows[:group])
+            names = [name for name in source.columns if may(name.split(".", 2)[2])]
+            at = rows.numbers(places[i] - first for i in mine)
+            for name, chunk in zip(names, self._read(part, source, group, names), strict=True):
+                fact, kind, column = name.split(".", 2)
+                values = found.setdefault(column, {it: [None] * len(places) for it in rows.FACTS})[fact]  # type: ignore[index]
+                for i, value in zip(mine, rows.listed(chunk.take(at)), strict=True):
+                    if value is not None:
+                        values[i] = int(value) if kind == "big" else value
+        return found
+
+    def _source(self, part: int) -> OpenStatistics | None:
+        if part not in self._open:
+            self._open[part] = self._reader.statistics(self._parts[part])
+        return self._open[part]
+
+    def _read(self, part: int, source: OpenStatistics, group: int, names: Sequence[str]) -> list[Any]:
+        found = {name: self._chunks.get((part, group, name)) for name in names}
+        if missing := [name for name, chunk in found.items() if chunk is None]:
+            table = source.read(missing, group)
+            for name in missing:
+                found[name] = chunk = table[name].combine_chunks()
+                if chunk.nbytes <= MOST_KEPT_BYTES:
+                    self._chunks[part, group, name] = chunk
+        return [*found.values()]
+
+
+def _size_of(chunk: Any) -> int:
+    size: int = chunk.nbytes
+    return size
+
+
+class _Bounds(StoredBounds):
+    """The statistics of some files of one transaction."""
+
+    def __init__(
+        self, statistics: PartStatistics, columns: Sequence[str], parts: Sequence[int], places: Sequence[int]
+    ) -> None:
+        self._statistics, self._columns, self._parts, self._places = statistics, columns, parts, places
+
+    def columns(self) -> Collection[str]:
+        return self._columns
+
+    def bounds(self, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
+        wanted = {column for column in self._columns if lower is None or column.lower() in lower}
+        try:
+            found = self._statistics.facts(wanted.__contains__, self._parts, self._places)
+        except DamagedPart as error:
+            raise ValueError(str(error)) from None
+        nothing: Facts = dict.fromkeys(rows.FACTS, [None] * len(self._places))
+        each = {column: found.get(column, nothing) for column in self._columns if column in wanted}
+        return {column: ColumnBounds(min=it["min"], max=it["max"], nulls=it["nulls"]) for column, it in each.items()}
+
+    def select(self, kept: Sequence[int]) -> StoredBounds:
+        return _Bounds(self._statistics, self._columns, [self._parts[i] for i in kept], [self._places[i] for i in kept])

@@ -1,0 +1,156 @@
+"""The transactions that a root covers, read from its parts when they are first needed."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.log.collector import collector_paused
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.bounds import PartStatistics
+from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.log.parts.slices import SlicedNews
+from dbio_commit.log.parts.windows import FileRows
+from dbio_commit.protocol.checkpoint import CommitsInParts
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.footprint import commits_bytes
+from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
+from dbio_commit.protocol.parts import Part
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.subtrees import Subtrees
+
+Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
+"""Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
+
+
+class StoredCommits(CommitsInParts):
+    """The transactions that a root covers, read from its parts when they are first needed."""
+
+    def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
+        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
+        self.reader, self._parts = reader, parts
+        self._remember = remember or (lambda what, read, bytes: read())
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """Their rows, in their order."""
+        found: pa.Table = self._remember("rows", self._read_table, lambda table: table.nbytes)
+        return found
+
+    def _read_table(self) -> pa.Table:
+        tables = self.reader.tables([part for part in self._parts if part.kind == "commits"])
+        return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
+
+    @cached_property
+    def tids(self) -> Set[str]:
+        return frozenset(rows.listed(self.table["tid"]))
+
+    @cached_property
+    def keys(self) -> dict[str, rows.Key]:
+        """The place of each transaction."""
+        at = rows.listed(self.table["at"].cast(pa.int64()))
+        told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
+        return {tid: rows.Key(at, rank) for tid, at, rank in told}
+
+    @cached_property
+    def firsts(self) -> Mapping[str, int | None]:
+        """The number of the checkpoint that covered each transaction first; None if that is not known."""
+        return dict(zip(rows.listed(self.table["tid"]), rows.listed(self.table["first"]), strict=True))
+
+    @cached_property
+    def files(self) -> FileRows:
+        """The rows of files."""
+        return FileRows(self.reader, [part for part in self._parts if part.kind == "files"])
+
+    @cached_property
+    def statistics(self) -> PartStatistics:
+        """The statistics of the rows of files."""
+        return PartStatistics(self.reader, self.files.parts)
+
+    def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
+        found = self._outlines
+        return [
+            it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
+            if it.tid in removed
+            else it
+            for it in found
+        ]
+
+    @cached_property
+    def _outlines(self) -> Sequence[Decided]:
+        return self.decode(self.table, rows.located(rows.empty(rows.FILES), 0))
+
+    def decode(self, commits: pa.Table, files: pa.Table) -> list[Decided]:
+        """The transactions in these rows, with those of their paths that are in the rows of files.
+
+        All other paths count as forgotten. Raises CheckpointLostError for rows that no writer makes.
+        """
+        try:
+            with collector_paused():
+                of = rows.slices(files)
+                if strange := of.ranges.keys() - self.tids:
+                    raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
+                found = rows.decode_commits(commits, of, bounds=self.statistics.of)
+                for commit in found:
+                    check_marker(commit.marker, where=f"the part with {commit.tid}", scope=Scope.TABLE)
+        except (ValueError, CorruptMarkerError) as error:
+            raise self.reader.unreadable(error) from None
+        return found
+
+    def whole(self, tids: Collection[str]) -> list[Decided]:
+        wanted = {tid: self.firsts[tid] or 0 for tid in tids if tid in self.tids}
+        commits = self.table.filter(pc.is_in(self.table["tid"], value_set=rows.texts(wanted)))
+        return self.decode(commits, self.files.of_transactions(wanted))
+
+    def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
+        sliced = SlicedNews(news)
+        for window in self.files.windows():
+            yield [*self._some(window.table), *sliced.within(window.low, window.high)]
+
+    def below(self, news: Sequence[Decided], within: Subtrees) -> list[Decided]:
+        tables = self.files.tables(within.__contains__, overlaps=within.may_have)
+        files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
+        return [*self._some(files), *SlicedNews(news).inside(within.__contains__)]
+
+    def _some(self, files: pa.Table) -> list[Decided]:
+        """All transactions, with those of their paths that are in these rows."""
+        tids = rows.texts(dict.fromkeys(rows.listed(rows.dictionary(files["tid"]).unique())))
+        found = self.decode(self.table.filter(pc.is_in(self.table["tid"], value_set=tids)), files)
+        told = {commit.tid: commit for commit in found}
+        return [told.get(it.tid, it)._replace(place=it.place) for it in self._outlines]
+
+    @cached_property
+    def all(self) -> tuple[Decided, ...]:
+        """The transactions, oldest first."""
+        found: tuple[Decided, ...] = self._remember("commits", self._read_all, commits_bytes)
+        return found
+
+    def _read_all(self) -> tuple[Decided, ...]:
+        tables = self.reader.tables(self.files.parts)
+        located = [rows.located(table, number) for number, table in enumerate(tables)]
+        return tuple(self.decode(self.table, pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *located])))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, index: int) -> Decided: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Decided]: ...
+    def __getitem__(self, index: int | slice) -> Decided | Sequence[Decided]:
+        return self.all[index]
+
+    def __iter__(self) -> Iterator[Decided]:
+        return iter(self.all)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self.all,)
+
+
+def _without_files(commit: Decided) -> CommitInfo | None:
+    info = commit.marker.dbio_commit
+    return replace(info, files=None) if info else None

@@ -1,0 +1,72 @@
+"""Transactions with some of their paths: those in a range of keys, or below some directories. No input or output."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.markers.commit import select_files
+from dbio_commit.protocol.markers.files import with_later_bounds
+from dbio_commit.protocol.parts import Key
+
+
+class SlicedNews:
+    """Transactions that no part has, of which paths are chosen by their directories and keys."""
+
+    def __init__(self, news: Sequence[Decided]) -> None:
+        self._news = [*map(_with_later_bounds, news)]
+        self._places: dict[str, array[int]] = {}
+        """The paths in each directory."""
+        for i, commit in enumerate(news):
+            for is_removed, paths in enumerate((commit.marker.added, commit.marker.removed)):
+                for j, path in enumerate(paths):
+                    self._places.setdefault(names.split(path)[0], array("q")).append((j << 32 | i) << 1 | is_removed)
+        self._directories = sorted(self._places)
+
+    def within(self, low: Key | None, high: Key | None) -> list[Decided]:
+        """The transactions with their paths whose keys are from `low` on and below `high`."""
+        start = 0 if low is None else bisect_left(self._directories, low[0])
+        some = self._directories[start : None if high is None else bisect_left(self._directories, high[0] + "\0")]
+
+        def is_inside(path: str) -> bool:
+            directory, name = names.split(path)
+            key = [directory, names.parse_data_file(name) or ""]
+            return (low is None or low <= key) and (high is None or key < high)
+
+        return self._choose(some, is_inside)
+
+    def inside(self, may: Callable[[str], bool]) -> list[Decided]:
+        """The transactions with their paths in directories for which the function is true."""
+        return self._choose(filter(may, self._directories), lambda path: True)
+
+    def _choose(self, directories: Iterable[str], is_inside: Callable[[str], bool]) -> list[Decided]:
+        added: dict[int, list[int]] = {}
+        removed: dict[int, list[int]] = {}
+        for place in self._in(directories):
+            i, j, is_removed = (place >> 1) & 0xFFFFFFFF, place >> 33, place & 1
+            marker = self._news[i].marker
+            if is_inside((marker.removed if is_removed else marker.added)[j]):
+                (removed if is_removed else added).setdefault(i, []).append(j)
+        return [
+            commit._replace(
+                marker=select_files(commit.marker, added=sorted(added.get(i, ())), removed=sorted(removed.get(i, ())))
+            )
+            for i, commit in enumerate(self._news)
+        ]
+
+    def _in(self, directories: Iterable[str]) -> Iterator[int]:
+        for directory in directories:
+            yield from self._places[directory]
+
+
+def _with_later_bounds(commit: Decided) -> Decided:
+    """The statistics of a long marker would otherwise be decoded for each slice."""
+    info = commit.marker.dbio_commit
+    if info is None or info.files is None:
+        return commit
+    return commit._replace(
+        marker=replace(commit.marker, dbio_commit=replace(info, files=with_later_bounds(info.files)))
+    )

@@ -1,0 +1,157 @@
+"""The rows of files in the parts of a root, in windows of their keys, so that any number takes the same memory."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.protocol.parts import Key, Part
+
+WINDOW_ROWS = 100_000
+"""About how many rows are in memory at once."""
+
+
+class _Groups(NamedTuple):
+    """Neighbouring row groups of a part."""
+
+    part: Part
+    first: int
+    last: int
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """The name of the part, with the number of each row group."""
+        return [(self.part.name, i) for i in range(self.first, self.last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The row groups that may have rows of a window."""
+
+    low: Key | None
+    high: Key | None
+    groups: list[_Groups] = field(default_factory=list)
+
+
+_EMPTY = rows.located(rows.empty(rows.FILES), 0)
+
+
+class Window(NamedTuple):
+    """The rows whose keys are from `low` on and below `high`; None is no bound."""
+
+    low: Key | None
+    high: Key | None
+    table: pa.Table
+
+
+class FileRows:
+    """The rows of files in some parts of a root."""
+
+    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
+        self._reader, self.parts = reader, parts
+        self._numbers = {part.name: i for i, part in enumerate(parts)}
+
+    def tables(
+        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[str, str], bool] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows in directories for which `may` is true, without forgotten ones, in windows of keys.
+
+        `overlaps` is false if no such directory is between two directories, inclusive. All rows of a path are in one
+        table, which has the columns of `rows.located`, too.
+        """
+        return (it.table for it in self.windows(may, overlaps=overlaps) if it.table.num_rows)
+
+    def windows(
+        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[str, str], bool] | None = None
+    ) -> Iterator[Window]:
+        """As `tables`. Together the windows have all keys, with or without rows."""
+        judged: dict[str, bool] = {}
+
+        def is_hopeful(directory: str) -> bool:
+            if may is not None and directory not in judged:
+                judged[directory] = may(directory)
+            return may is None or judged[directory]
+
+        kept: dict[tuple[str, int], pa.Table] = {}
+        for window in self._windows(is_hopeful, overlaps):
+            wanted = {key for it in window.groups for key in it.keys}
+            kept = {key: table for key, table in kept.items() if key in wanted}
+            missing = [it for it in window.groups if any(key not in kept for key in it.keys)]
+            for it, table in zip(missing, self._reader.store.in_parallel(self._read, missing), strict=True):
+                ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
+                starts = [0, *ends[:-1]]
+                kept |= {key: table.slice(start, end - start)
+                         for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
+            tables = [_EMPTY, *(_within(kept[key], window) for it in window.groups for key in it.keys)]
+            table = rows.without_gone(pa.concat_tables(tables), keep_gone=False)
+            if may is not None:
+                table = _in_directories(table, is_hopeful)
+            yield Window(window.low, window.high, table)
+
+    def of_transactions(self, tids: Mapping[str, int]) -> pa.Table:
+        """The rows of transactions, without forgotten ones. `tids` have the checkpoints that covered them first.
+
+        A part whose news are all older is not read.
+        """
+        found = [_EMPTY]
+        first = min(tids.values(), default=0)
+        wanted = [part for part in self.parts if tids and part.until >= first]
+        for part, table in zip(wanted, self._reader.store.in_parallel(self._reader.table, wanted), strict=True):
+            table = rows.located(table, self._numbers[part.name])
+            found.append(table.filter(rows.is_among(table["tid"], tids.keys())))
+        return rows.without_gone(pa.concat_tables(found), keep_gone=False)
+
+    def _read(self, groups: _Groups) -> pa.Table:
+        part = groups.part
+        table = self._reader.table(part, range(groups.first, groups.last + 1))
+        first = sum(group.rows for group in part.groups[: groups.first])
+        return rows.located(table, self._numbers[part.name], first=first)
+
+    def _windows(self, is_hopeful: Callable[[str], bool], overlaps: Callable[[str, str], bool] | None) -> list[_Wanted]:
+        chosen: list[tuple[Part, int]] = []
+        for part in self.parts:
+            ends = [*(group.first for group in part.groups[1:]), part.last]
+            for i, (group, end) in enumerate(zip(part.groups, ends, strict=True)):
+                if overlaps is not None and not overlaps(group.first[0], end[0]):
+                    continue
+                if group.directories is None or any(map(is_hopeful, group.directories)):
+                    chosen.append((part, i))
+        firsts = sorted((part.groups[i].first, part.groups[i].rows) for part, i in chosen)
+        lows: list[Key | None] = [None]
+        count = 0
+        for first, some in firsts:
+            if count >= WINDOW_ROWS and first != lows[-1]:
+                lows.append(first)
+                count = 0
+            count += some
+        windows = [_Wanted(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
+        for part, i in chosen:
+            end = part.groups[i + 1].first if i + 1 < len(part.groups) else part.last
+            for window in windows:
+                if (window.low is None or end >= window.low) and (
+                    window.high is None or part.groups[i].first < window.high
+                ):
+                    last = window.groups[-1] if window.groups else None
+                    if last and last.part is part and last.last == i - 1:
+                        window.groups[-1] = last._replace(last=i)
+                    else:
+                        window.groups.append(_Groups(part, i, i))
+        return windows
+
+
+def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:
+    directory = rows.dictionary(table["directory"])
+    wanted = rows.numbers(map(is_hopeful, rows.listed(directory.dictionary))).cast(pa.bool_())
+    return table.filter(wanted.take(directory.indices))
+
+
+def _within(table: pa.Table, window: _Wanted) -> pa.Table:
+    """The rows whose keys are in the window."""
+    keys = rows.KeysOf(table)
+    start = 0 if window.low is None else keys.first_from(window.low)
+    stop = table.num_rows if window.high is None else keys.first_from(window.high)
+    return table.slice(start, stop - start)

@@ -1,0 +1,133 @@
+"""Slices of a state have, together, what the state has as a whole, and each path is in one of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dbio_commit.log.parts import windows
+from dbio_commit.log.parts.commits import StoredCommits
+from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.markers.commit import unpack_files
+from dbio_commit.protocol.parts import Part
+from dbio_commit.protocol.references import resolve
+from dbio_commit.protocol.state import live_files
+from dbio_commit.protocol.subtrees import Subtrees
+from dbio_commit.testing import MemoryStore
+from tests.builders import NOW, data, marker
+from tests.unit.log.parts.chains import Chain, Steps, any_merges, merging, said
+
+SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TOPS = ["a", "day=0", "day=1", "day=é", "zoo"]
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "WINDOW_ROWS", 2)
+
+
+def some_table(choice: st.DataObject) -> tuple[Chain, list[Decided]]:
+    """A table after some checkpoints, and the transactions since the last of them."""
+    chain, steps = Chain(MemoryStore()), Steps(choice.draw, [], [], [], [])
+    with merging(any_merges(choice.draw)):
+        for _ in range(choice.draw(st.integers(1, 4))):
+            keep_since = NOW + timedelta(seconds=choice.draw(st.sampled_from([-9, 0, 9])))
+            chain.write(steps.news(), gone=steps.gone(), keep_since=keep_since)
+    return chain, in_order(steps.news())
+
+
+def commits_of(chain: Chain) -> StoredCommits:
+    return StoredCommits(PartReader(chain.store, chain.root.number), chain.root.parts)
+
+
+def paths_of(commits: Iterable[Decided]) -> Counter[tuple[str, str, str]]:
+    found = Counter[tuple[str, str, str]]()
+    for commit in commits:
+        found.update((commit.tid, "added", path) for path in commit.marker.added)
+        found.update((commit.tid, "removed", path) for path in {*commit.marker.removed})
+    return found
+
+
+def check_slices(slices: Sequence[Sequence[Decided]], whole: Sequence[Decided]) -> None:
+    resolved = [resolve(some) for some in slices]
+    assert sum(map(paths_of, resolved), Counter[tuple[str, str, str]]()) == paths_of(whole)
+    paths = [{path for _, _, path in paths_of(some)} for some in resolved]
+    assert sum(map(len, paths)) == len(set().union(*paths))
+    assert sorted(file.path for some in resolved for file in live_files(some)) == sorted(
+        file.path for file in live_files(whole)
+    )
+    told = {info.path: info for some in resolved for it in some for info in unpack_files(it.marker)}
+    for info in (info for it in whole for info in unpack_files(it.marker)):
+        assert repr(told[info.path].statistics) == repr(info.statistics)
+        assert (told[info.path].size, told[info.path].rows) == (info.size, info.rows)
+    for some in resolved:
+        assert {(it.tid, it.modified, it.marker.is_abort) for it in some} == {
+            (it.tid, it.modified, it.marker.is_abort) for it in whole
+        }
+
+
+@settings(max_examples=30, suppress_health_check=SLOW_DRAWS)
+@given(st.data())
+def test_slices_have_together_all_paths_of_all_transactions(choice: st.DataObject) -> None:
+    chain, news = some_table(choice)
+    found = commits_of(chain)
+    whole = in_order(resolve([*found, *news]))
+    check_slices([*found.slices(news)], whole)
+
+
+@settings(max_examples=30, suppress_health_check=SLOW_DRAWS)
+@given(st.data())
+def test_what_is_below_some_directories_and_below_the_others_and_the_rest_is_all(choice: st.DataObject) -> None:
+    chain, news = some_table(choice)
+    found = commits_of(chain)
+    whole = in_order(resolve([*found, *news]))
+    some = choice.draw(st.sets(st.sampled_from(TOPS)))
+    others = choice.draw(st.sets(st.sampled_from([top for top in TOPS if top not in some] or TOPS))) - some
+    within = [Subtrees(some), Subtrees(others), Subtrees(some | others, is_rest=True)]
+    slices = [found.below(news, it) for it in within]
+    check_slices(slices, whole)
+    for it, each in zip(within, slices, strict=True):
+        assert all(names.split(path)[0] in it for _, _, path in paths_of(resolve(each)))
+
+
+@settings(max_examples=30, suppress_health_check=SLOW_DRAWS)
+@given(st.data())
+def test_chosen_transactions_are_read_as_they_are_among_all(choice: st.DataObject) -> None:
+    chain, _ = some_table(choice)
+    found = commits_of(chain)
+    tids = [it.tid for it in found]
+    some = choice.draw(st.sets(st.sampled_from(tids))) if tids else set()
+    assert [*map(said, commits_of(chain).whole([*some, "unknown"]))] == [said(it) for it in found if it.tid in some]
+
+
+def test_parts_that_are_older_than_a_transaction_are_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(MemoryStore())
+    with merging(lambda found, cuts: []):
+        for i in range(4):
+            chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker([f"day=1/{data(str(i))}"]))])
+    read: list[Part] = []
+    table = PartReader.table
+
+    def counted(self: PartReader, part: Part, groups: object = None) -> object:
+        read.append(part)
+        return table(self, part, groups)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PartReader, "table", counted)
+    assert [it.tid for it in commits_of(chain).whole(["2"])] == ["2"]
+    assert [it.since for it in read if it.kind == "files"] == [3, 4]
+
+
+@given(st.lists(st.sampled_from(["a", "a/b", "a-", "a-/b", "a0", "a0/x", "a/b/c", "b", "", "a.", "á/x"]), max_size=6))
+def test_a_range_of_directories_is_left_out_only_if_no_directory_below_is_in_it(directories: list[str]) -> None:
+    for tops in (["a"], ["a-"], ["a", "b"], ["a/b"], []):
+        within = Subtrees(tops)
+        for first, last in ((first, last) for first in directories for last in directories if first <= last):
+            inside = [it for it in directories if first <= it <= last and it in within]
+            assert within.may_have(first, last) or not inside
+    assert not Subtrees(["a"]).may_have("a-", "a.")
+    assert not Subtrees(["a"]).may_have("a0", "b")
