@@ -277,17 +277,23 @@ def check_paths(paths: Sequence[str], *, where: str) -> None:
 def check_visible(paths: Sequence[str], *, where: str) -> None:
     """As `check_paths`, for paths that a marker adds: readers must also take each for data, and other tools for one
     file."""
-    joined = _as_one(paths)
+    if are_surely_visible(_as_one(paths), longest=max(map(len, paths), default=0)):
+        return
+    for path in paths:
+        check_path(path, where=where)
+        if is_pattern(path):
+            raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which other tools take for a pattern; {INSPECT}")
+        if not is_data_file(path):
+            raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name; {INSPECT}")
+
+
+def are_surely_visible(joined: bytes, *, longest: int) -> bool:
+    """Whether `check_visible` accepts all paths in a text, in UTF-8, with a slash before and after each of them.
+
+    `longest` is the length of the longest. If it returns False, some path may be wrong.
+    """
     may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
-    if may_hide or not _lacks(joined, _SUSPECT_IN_VISIBLE) or max(map(len, paths)) > _MAX_PATH:
-        for path in paths:
-            check_path(path, where=where)
-            if is_pattern(path):
-                raise CorruptMarkerError(
-                    f"{where} adds {path[:200]!r}, which other tools take for a pattern; {INSPECT}"
-                )
-            if not is_data_file(path):
-                raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name; {INSPECT}")
+    return not may_hide and _lacks(joined, _SUSPECT_IN_VISIBLE) and longest <= _MAX_PATH
 
 
 def _as_one(paths: Sequence[str]) -> bytes:

@@ -80,6 +80,13 @@ class FilesInParts(_Files):
     def whole(self) -> "LiveFiles":
         """All of them, in memory."""
 
+    @abstractmethod
+    def arrow(self) -> Iterator[Any]:
+        """All of them as Arrow tables with the columns directory, name and size, some of them at a time.
+
+        Directories are a dictionary. The size is -1 if it is not known.
+        """
+
     @property
     @abstractmethod
     def unknown(self) -> int:

@@ -92,6 +92,15 @@ class PartFiles(FilesInParts):
     def whole(self) -> LiveFiles:
         return _collected(chain(*map(self._files, self._live(None)), self._new))
 
+    def arrow(self) -> Iterator[pa.Table]:
+        for table in self._live(None):
+            yield self._checked(table).select(["directory", "name", "size"])
+        for start in range(0, len(self._new), CHECKED_AT_ONCE):
+            some = list(islice(self._new, start, start + CHECKED_AT_ONCE))
+            directories, listed = zip(*(names.split(file.path) for file in some), strict=True)
+            columns = rows.texts(directories).dictionary_encode(), rows.texts(listed)
+            yield pa.table([*columns, rows.numbers(file.size for file in some)], names=["directory", "name", "size"])
+
     def choose(self, may: Callable[[Partition], bool], columns: Collection[str], holds: Holds | None) -> LiveFiles:
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` has answered it
@@ -183,26 +192,33 @@ class PartFiles(FilesInParts):
 
     def _files(self, table: pa.Table) -> Iterator[DataFile]:
         """The files in these rows."""
-        directory = rows.dictionary(table["directory"])
-        texts = rows.listed(directory.dictionary)
-        used = rows.listed(pc.unique(directory.indices))
-        partitions: dict[int, Partition] = {code: names.parse_partition(texts[code]) for code in used}
-        for code, partition in partitions.items():
-            if tuple(partition) != self._layout:
-                raise self._misplaced(texts[code])
-        tid = rows.dictionary(table["tid"])
-        tids = rows.listed(tid.dictionary)
+        table = self._checked(table)
+        directory, tid = rows.dictionary(table["directory"]), rows.dictionary(table["tid"])
+        texts, tids = rows.listed(directory.dictionary), rows.listed(tid.dictionary)
+        partitions = {code: names.parse_partition(texts[code]) for code in rows.listed(pc.unique(directory.indices))}
         sizes, codes, of = (rows.listed(it) for it in (table["size"], directory.indices, tid.indices))
         paths = rows.listed(rows.paths_of(table))
-        where = self._store.url_of(names.checkpoint(self._root.number))
-        for start in range(0, len(paths), CHECKED_AT_ONCE):
-            names.check_visible(paths[start : start + CHECKED_AT_ONCE], where=where)
-        if unknown := [path for path, size in zip(paths, sizes, strict=True) if size is None]:
-            known = {entry.path: entry.size for entry in self._store.stat_many(unknown) if entry}
-            sizes = [
-                known.get(path, UNKNOWN_SIZE) if size is None else size for path, size in zip(paths, sizes, strict=True)
-            ]
         return map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data here."""
+        directory = rows.dictionary(table["directory"])
+        texts = rows.listed(directory.dictionary)
+        for code in rows.listed(pc.unique(directory.indices)):
+            if tuple(names.parse_partition(texts[code])) != self._layout:
+                raise self._misplaced(texts[code])
+        where = self._store.url_of(names.checkpoint(self._root.number))
+        for start in range(0, table.num_rows, CHECKED_AT_ONCE):
+            paths = rows.paths_of(table.slice(start, CHECKED_AT_ONCE))
+            longest = pc.max(pc.binary_length(paths)).as_py()
+            if not names.are_surely_visible(rows.as_one(paths), longest=longest):
+                names.check_visible(rows.listed(paths), where=where)
+        sizes = table["size"]
+        if sizes.null_count:
+            unknown = rows.listed(rows.paths_of(table.filter(pc.is_null(sizes))))
+            found = iter([entry.size if entry else UNKNOWN_SIZE for entry in self._store.stat_many(unknown)])
+            sizes = rows.numbers(next(found) if size is None else size for size in rows.listed(sizes))
+        return table.set_column(table.column_names.index("size"), "size", sizes)
 
     def _misplaced(self, directory: str) -> CorruptMarkerError:
         return CorruptMarkerError(

@@ -479,6 +479,14 @@ def paths_of(files: pa.Table) -> Any:
     return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
 
 
+def as_one(paths: Any) -> bytes:
+    """The paths in one text, with a slash before and after each."""
+    ends = pa.array([0, len(paths)], pa.int32())
+    join: Any = pc.binary_join
+    joined = join(pa.ListArray.from_arrays(ends, paths), "/")[0]
+    return b"/%b/" % joined.as_buffer().to_pybytes()
+
+
 BoundsOf = Callable[[Sequence[str], Sequence[int], Sequence[int]], StoredBounds]
 """The statistics of some columns, for rows that are given by the numbers of their parts and by their places in them."""
 

@@ -4,20 +4,24 @@ For classic sessions whose JVM accepts the class, and for tables whose columns a
 """
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, FilesInParts
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.held import CASE
 from dbio_commit.spark.session.jvm import SNAPSHOT_FILE_INDEX, is_ready
-from dbio_commit.upkeep.publish.sink_log import needs_no_quotes, quoted
+from dbio_commit.upkeep.publish.sink_log import PLAIN, needs_no_quotes, quoted
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _SLOWER = "reads of many files are slower"
 
@@ -38,7 +42,7 @@ def read_by_index(
     others = [field for field in schema.fields if field not in partition]
     zone = "UTC" if snapshot.scope is Scope.TABLE else spark.conf.get("spark.sql.session.timeZone")
     with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
-        listed.write(encode_files(snapshot.files))
+        write_files(listed, snapshot.files)
         listed.flush()
         index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
     datasources = "org.apache.spark.sql.execution.datasources"
@@ -80,8 +84,18 @@ def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
     return spark._jsparkSession.parseDataType(StructType([*fields]).json()).asNullable()
 
 
+def write_files(out: IO[bytes], files: Iterable[DataFile]) -> None:
+    """Writes the files in the form that `SnapshotFileIndex.java` describes. All have the same partition columns."""
+    if isinstance(files, FilesInParts):
+        for table in files.arrow():
+            for piece in _encode_table(table):
+                out.write(piece)
+    else:
+        out.write(encode_files(files))
+
+
 def encode_files(files: Iterable[DataFile]) -> bytes:
-    """The files, in the form that `SnapshotFileIndex.java` describes. All files have the same partition columns."""
+    """The files in this form."""
     heads: dict[str, list[str]] = {}
     directories: dict[str, list[str]] = {}
     for path, size, _, partition in files:
@@ -89,8 +103,7 @@ def encode_files(files: Iterable[DataFile]) -> bytes:
             continue
         directory, _, name = path.rpartition("/")
         if directory not in directories:
-            values = (names.HIVE_NULL if value is None else names.escape(value) for value in partition.values())
-            heads[directory] = [quoted(directory), *values]
+            heads[directory] = _head(directory, partition)
             directories[directory] = []
         directories[directory] += name, str(size)
     texts: list[str] = []
@@ -98,3 +111,35 @@ def encode_files(files: Iterable[DataFile]) -> bytes:
         is_plain = needs_no_quotes("".join(listed))  # as dbio's names; one check for all, as files may be a million
         texts += [*heads[directory], str(len(listed) // 2), *(listed if is_plain else map(quoted, listed))]
     return "\0".join([*texts, ""]).encode()
+
+
+def _head(directory: str, partition: Partition) -> list[str]:
+    values = (names.HIVE_NULL if value is None else names.escape(value) for value in partition.values())
+    return [quoted(directory), *values]
+
+
+def _encode_table(table: "pyarrow.Table") -> Iterator[bytes | memoryview]:
+    """The same for the files in an Arrow table, which are not made Python values."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    from dbio_commit.log.parts import rows
+
+    pc: Any = pyarrow.compute
+    table = table.filter(pc.not_equal(table["size"], 0))
+    if not table.num_rows:
+        return
+    table = table.take(pc.sort_indices(rows.dictionary(table["directory"]).indices))
+    directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
+    if rows.as_one(name).translate(None, PLAIN):
+        name = rows.texts(map(quoted, rows.listed(name)))
+    zero, nothing = rows.texts(["\0"])[0], rows.texts([""])[0]
+    lines = pc.binary_join_element_wise(name, table["size"].cast(pa.string()).combine_chunks(), nothing, zero)
+    ends, text = memoryview(lines.buffers()[1]).cast("i"), memoryview(lines.buffers()[2])
+    texts, runs = rows.listed(directory.dictionary), pc.run_end_encode(directory.indices)
+    start = 0
+    for code, stop in zip(rows.listed(runs.values), rows.listed(runs.run_ends), strict=True):
+        head = _head(texts[code], names.parse_partition(texts[code]))
+        yield "\0".join([*head, str(stop - start), ""]).encode()
+        yield text[ends[start] : ends[stop]]
+        start = stop

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from string import ascii_letters, digits
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,8 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.upkeep.publish.bounds import Paths, decode_lines
 
 _HEADER = "v1"
+PLAIN = (ascii_letters + digits + "/=._-").encode()
+"""Characters that are never quoted."""
 needs_no_quotes = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
 
 
