@@ -11,7 +11,7 @@ from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol.parts import Key, Part
 
-WINDOW_ROWS = 100_000
+WINDOW_ROWS = 60_000
 """About how many rows are in memory at once."""
 
 
