@@ -16,14 +16,16 @@ from bench import report
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
 from bench.duels import Results, compare_plans, duel, home_of, said, started
-from bench.large_tables import DAYS, make_ours
-from bench.measure import Bench, Timing, spark_session, take_turns
+from bench.large_tables import DAYS, SIDECAR_FILES, make_ours
+from bench.measure import HEAP, Bench, Timing, spark_session, take_turns
 from dbio_commit.protocol import names
 
 FILES = 1_000_000
 COMMITS = (1_000, 10_000)
 DAY = "day = '2026-03-03'"
 _CHECKPOINT = "a checkpoint"
+MOST_FILES = 10 * FILES
+"""How many files the largest table has, which is only planned, beside peers."""
 
 
 def large(bench: Bench) -> report.Section:
@@ -55,6 +57,7 @@ def large(bench: Bench) -> report.Section:
     s3_rows, s3_targets = _on_s3(bench, tables, files)
     spark_rows, spark_targets = _with_spark(bench, tables[f"{COMMITS[0]:,} commits"], files)
     (peers, peer_targets), versions = _beside_peers(bench, files, min(COMMITS[0], files))
+    most, most_targets = _most_beside_peers(bench) if bench.largest * FILES >= MOST_FILES else ([], [])
     shutil.rmtree(bench.directory / "large")
     return report.Section(
         title="a table of a million files",
@@ -64,8 +67,9 @@ def large(bench: Bench) -> report.Section:
             report.table(["on S3 (moto), recorded by", "requests", "seconds", "peak, MB"], s3_rows),
             report.table(["with Spark", "median", "min", "max"], spark_rows),
             peers,
+            *most,
         ],
-        targets=[*targets, *s3_targets, *spark_targets, *peer_targets],
+        targets=[*targets, *s3_targets, *spark_targets, *peer_targets, *most_targets],
     )
 
 
@@ -79,7 +83,10 @@ session with a heap of 4 GB, whose process remembers up to 128 MB of the log.
 Beside Delta and Iceberg ({{versions}}), the log records as many files, in {COMMITS[0]:,} commits, with the same
 statistics. Delta also has a checkpoint of all commits, Iceberg a manifest for every ten of them. The caches of the
 processes are empty. A query is of all files; it is planned down to its tasks, and no task is run. dbio_commit lists
-when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter."""
+when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter.
+
+With `--largest 10`, the same of {MOST_FILES:,} files, one peer after the other, with heaps of 12 GB. Then dbio_commit
+has a checkpoint in parts, and Delta a checkpoint of version 2, with a sidecar for every {SIDECAR_FILES:,} files."""
 
 
 _ACTS = {
@@ -156,3 +163,23 @@ def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]
         rows, target = compare_plans(bench, f"dbio.read of {files:,} files", duels, "large")
         versions = f"{said(delta.versions)}; {said(iceberg.versions)}"
     return (report.table(["beside peers", "median", "min", "max", "× the peer"], rows), [target]), versions
+
+
+def _most_beside_peers(bench: Bench) -> tuple[list[str], list[report.Target]]:
+    """One peer after the other, since the heap of each is large."""
+    rows: list[list[object]] = []
+    targets: list[report.Target] = []
+    for name in ("delta", "iceberg"):
+        directory = bench.directory / "large" / name
+        with started(directory, name, env={HEAP: "12g"}) as (peer,):
+            pair = duel(peer, name)
+            made = bench.progress.add_task(f"large: tables of {MOST_FILES:,} files", total=2)
+            for one in (pair.ours, pair.theirs):
+                one.ask("make_large", "most", MOST_FILES, COMMITS[0])
+                bench.progress.advance(made)
+            found, target = compare_plans(bench, f"dbio.read of {MOST_FILES:,} files", [pair], "most", short=True)
+            rows += found
+            targets.append(target)
+        shutil.rmtree(directory)
+    columns = [f"beside peers, {MOST_FILES:,} files", "median", "min", "max", "× the peer"]
+    return [report.table(columns, rows)], targets

@@ -40,9 +40,14 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
+HEAP = "BENCH_HEAP"
+"""The variable with the heap of Spark's JVM; 4 GB without it."""
+
+
 def start_spark(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
     """The session of this process; what its JVM logs goes to a file in the directory."""
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g").config(map=dict(settings))
+    heap = os.environ.get(HEAP, "4g")
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", heap).config(map=dict(settings))
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     with _stderr_to(directory / "spark.log"):  # which the JVM and its Python workers inherit
         return builder.getOrCreate()

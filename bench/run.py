@@ -60,7 +60,8 @@ def main() -> None:
         type=int,
         choices=(1, 10, 100),
         default=1,
-        help="the largest table of case `state`, in millions of files (default 1; more take minutes, and 3 GB of disk)",
+        help="the largest table of the cases `state` and `large`, in millions of files (default 1; more take minutes, and "
+        "10 GB of disk and 16 GB of memory)",
     )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")
     options = parser.parse_args()
