@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import log2
 from pathlib import Path
 
 PATH = Path(__file__).with_name("RESULTS.md")
@@ -45,6 +46,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table; the first column is text, the others are numbers or short texts."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def growth(unit: str, rows: Iterable[tuple[str, str, float]], *, least: float) -> str:
+    """A picture of numbers that grow: a bar for each (what, size, number), one block longer with each doubling.
+
+    Numbers up to `least` have one block.
+    """
+    each = [*rows]
+    wide, wider = max(len(what) for what, *_ in each), max(len(size) for _, size, _ in each)
+    lines = [f"{unit}; each block doubles the number"]
+    for (what, size, number), before in zip(each, ["", *(what for what, *_ in each)], strict=False):
+        bar = "█" * (1 + max(0, round(log2(max(number, least) / least))))
+        lines.append(f"{what if what != before else '':{wide}}  {size:>{wider}}  {bar} {number:.3g}")
+    return "\n".join(["```text", *lines, "```"])
 
 
 def update(name: str, section: Section, *, order: Sequence[str], setting: str) -> None:

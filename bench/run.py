@@ -60,7 +60,7 @@ def main() -> None:
         type=int,
         choices=(1, 10, 100),
         default=1,
-        help="the largest table of the cases `state` and `large`, in millions of files (default 1; more take minutes, and "
+        help="the largest table of cases `state` and `large`, in millions of files (default 1; more take many minutes, "
         "10 GB of disk and 16 GB of memory)",
     )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")

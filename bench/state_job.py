@@ -12,12 +12,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet  # noqa: F401, which small tables do without
 
 import dbio_commit as dbio
 from bench.states import directories, new_commits
 from dbio_commit.commit import checkpoints
 from dbio_commit.protocol import names
+from dbio_commit.protocol.state import FilesInParts
 
 Answer = dict[str, Any]
 
@@ -46,10 +48,20 @@ def iterating(table: dbio.Table, argument: Any) -> Answer:
 
 
 def whole(table: dbio.Table, argument: Any) -> Answer:
-    """A snapshot with all that it has in memory."""
-    snapshot = table.snapshot()
-    added = sum(len(commit.marker.added) for commit in snapshot.decided)
-    return {"files": len(snapshot.files), "commits": len(snapshot.tids), "added": added}
+    """Path, size and partition of each live file, as columns if the table has parts."""
+    files = table.snapshot().files
+    if not isinstance(files, FilesInParts):
+        return {"files": len(files)}
+    counts = [(some.num_rows, pc.sum(some["size"]).as_py()) for some in files.arrow()]
+    return {"files": sum(count for count, _ in counts), "bytes": sum(size for _, size in counts)}
+
+
+def history(table: dbio.Table, argument: Any) -> Answer:
+    """All transactions with all of their paths, slice by slice."""
+    added = 0
+    for some in table.snapshot().slices():
+        added += sum(len(commit.marker.added) for commit in some.decided)
+    return {"files": added}
 
 
 def checkpoint(table: dbio.Table, argument: Any) -> Answer:
@@ -93,7 +105,8 @@ def commits(table: dbio.Table, argument: Sequence[int]) -> Answer:
 
 
 ACTS: Mapping[str, Callable[[dbio.Table, Any], Answer]] = {
-    act.__name__: act for act in (opening, counting, condition, iterating, whole, checkpoint, append, vacuum, commits)
+    act.__name__: act
+    for act in (opening, counting, condition, iterating, whole, history, checkpoint, append, vacuum, commits)
 }
 
 
