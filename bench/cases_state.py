@@ -39,7 +39,7 @@ class State:
     """How many columns have statistics."""
 
     def __str__(self) -> str:
-        size = f"{self.files / MILLION:g} M" if self.files >= MILLION else f"{self.files:,}"
+        size = f"{self.files / MILLION:g} M files" if self.files >= MILLION else f"{self.files:,} files"
         return f"{size}, {self.statistics} columns" if self.statistics else size
 
 
@@ -113,14 +113,14 @@ def state(bench: Bench) -> report.Section:
         for act, asked in _on_s3(bench, tables[IN_PARTS], it):
             requests.append([f"{it}: {act.what}", kinds(asked), len(asked)])
             if act in _MOST_REQUESTS:
-                what, most = f"{act.what}, of {it} files", _MOST_REQUESTS[act]
+                what, most = f"{act.what}, of {it}", _MOST_REQUESTS[act]
                 targets.append(report.Target(what=what, found=len(asked), at_most=most, unit="requests"))
         for form, path in tables.items():
             made = list(_checkpoints(bench, it, path, form))
             rounds.append([f"{it}: {size / it.files:.1f} bytes a file in parts", form, *_sum_up(made)])
             if form == IN_PARTS:
                 ratio = sum(one.written for one in made) / sum(one.new for one in made)
-                what = f"bytes that {len(made)} checkpoints of {COMMITS} commits wrote, of {it} files"
+                what = f"bytes that {len(made)} checkpoints of {COMMITS} commits wrote, of {it}"
                 targets.append(report.Target(what=what, found=ratio, at_most=8.0, unit="× the new ones"))
         shutil.rmtree(root)
     return report.Section(
@@ -190,14 +190,14 @@ def _read_targets(it: State, found: Mapping[Act, Found]) -> Iterator[report.Targ
         most[WHOLE] = (1.0, 150)
     for act, (seconds, megabytes) in most.items():
         if act in found:
-            what, one = f"{act.what}, of {it} files", found[act]
+            what, one = f"{act.what}, of {it}", found[act]
             yield report.Target(what=what, found=one.timing.median, at_most=seconds, unit="s")
             yield report.Target(what=what, found=round(one.peak_mb), at_most=megabytes, unit="MB")
     if OF_COLUMN in found:
         more = found[OF_COLUMN].timing.median - found[OF_PARTITION].timing.median
-        what = f"a condition on a column, of {it} files, over the partition alone"
+        what = f"a condition on a column, of {it}, over the partition alone"
         yield report.Target(what=what, found=more, at_most=0.3, unit="s")
-    what, one = f"{ITERATING.what}, of {it} files", found[ITERATING]
+    what, one = f"{ITERATING.what}, of {it}", found[ITERATING]
     yield report.Target(what=what, found=one.timing.median / it.files * 1e6, at_most=3.0, unit="µs a file")
     yield report.Target(what=what, found=round(one.peak_mb), at_most=250, unit="MB")
 
