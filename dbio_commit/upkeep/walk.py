@@ -55,7 +55,7 @@ def list_levels(
     enough: int | None = None,
     report: Callable[[int], None] = lambda listed: None,
 ) -> Levels:
-    """Lists the top levels, until there are `enough` directories to divide, by default for the store's requests at once.
+    """Lists the top levels, until there are `enough` directories to divide: by default for all requests at once.
 
     If the snapshot has too many files below one of the directories, it lists one more level. `report` is called after
     each level with the number of objects so far.
