@@ -8,6 +8,7 @@ a copy was killed, `dbio drop` removes it.
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -75,27 +76,46 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
     target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
-    sizes = _copy_files(source, target, snapshot)
-    _write_history(source, target, clock, snapshot, copied=sizes.keys())
+    copied = _copy_files(source, target, snapshot)
+    _write_history(source, target, clock, snapshot, gone=copied.gone)
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(
             f"another process has begun to drop the copy {target.url}; check what is there, and copy again"
         )
     publish_as_set(target, clock, snapshot.settings)
     return CopyReport(
-        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=len(sizes), size=sum(sizes.values())
+        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=copied.files, size=copied.size
     )
 
 
-def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, int]:
-    """Copies every file that a commit added and that is still there. Returns their sizes, by path."""
+class _Copied(NamedTuple):
+    """What was copied."""
+
+    files: int
+    size: int
+    gone: Collection[str]
+    """The removed files that were not copied, since vacuum has deleted them."""
+
+
+def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> _Copied:
+    """Copies every file that a commit added and that is still there."""
+    files = size = 0
+    gone: set[str] = set()
+    for some in snapshot.slices():
+        sizes = _copy_some(source, target, some)
+        files, size = files + len(sizes), size + sum(sizes.values())
+        gone.update(path for commit in some.decided for path in commit.marker.removed if path not in sizes)
+    return _Copied(files, size, gone)
+
+
+def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
+    """Copies the files of a slice. Returns their sizes, by path."""
     recorded = {
         path: size
-        for commit in snapshot.decided
+        for commit in some.decided
         for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
     }
-    live = {file.path for file in snapshot.files}
-    paths = sorted(recorded)
+    live = {file.path for file in some.files}
 
     def copy(path: str) -> tuple[str, int] | None:
         try:
@@ -109,7 +129,7 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, i
                 "again"
             ) from error
 
-    found = dict(filter(None, source.in_parallel(copy, paths, at_once=COPIES)))
+    found = dict(filter(None, source.in_parallel(copy, sorted(recorded), at_once=COPIES)))
     target.make_durable(found)
     return found
 
@@ -126,12 +146,11 @@ def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
     return size
 
 
-def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
+def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, gone: Collection[str]) -> None:
     """Writes two checkpoints with the history, a purge record (no markers hold it), the last turn, the descriptor."""
-    removed = {path for commit in snapshot.decided for path in commit.marker.removed}
     commits, known_since = condense(
         snapshot.decided,
-        gone=removed.difference(copied),
+        gone=gone,
         noted=(),
         keep_since=datetime.min.replace(tzinfo=clock.now().tzinfo),
         known_since=snapshot.checkpoint.known_since,
@@ -150,8 +169,8 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
     encode_second = encode_root if first.is_root else encode_checkpoint  # it names the same parts
     _create(target, names.checkpoint(2), encode_second(replace(first, number=2), created=clock.now()))
     _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
-    if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # later turns have higher numbers
-        _create(target, names.turn(last), encode(Turn(tid=snapshot.decided[-1].tid, table_id=snapshot.table_id)))
+    if (last := read_last_turn(source, snapshot.log)) and snapshot.transactions:  # later turns have higher numbers
+        _create(target, names.turn(last), encode(Turn(tid=snapshot.transactions[-1].tid, table_id=snapshot.table_id)))
     descriptor = read_descriptor(source, snapshot.log)
     if descriptor.id != snapshot.table_id:
         raise CommitConflictError(
