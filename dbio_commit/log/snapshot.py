@@ -1,6 +1,6 @@
 """What a reader gets: the live files of a table at one instant, and what decided them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -89,6 +89,7 @@ def _source(name: str) -> Source:
         "below",
         "checkpoint",
         "decided",
+        "each_below",
         "first_layout",
         "foreign",
         "layouts",
@@ -97,7 +98,7 @@ def _source(name: str) -> Source:
         "news",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "whole"),
+    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "weigh", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -308,7 +309,21 @@ class Snapshot:
 
     def below(self, within: Subtrees) -> "Snapshot":
         """One such slice: with the paths in these directories. A small table stays whole."""
-        return self if self._in_parts is None else self._slice(self._in_parts.below(self.news, within))
+        return next(self.each_below([within]))
+
+    def each_below(self, each: Iterable[Subtrees]) -> Iterator["Snapshot"]:
+        """Several such slices, one after the other."""
+        if self._in_parts is None:
+            yield from (self for _ in each)
+        else:
+            yield from map(self._slice, self._in_parts.below(self.news, each))
+
+    def weigh(self, tops: Sequence[str]) -> Sequence[float]:
+        """About how many rows of files the state of a large table has in each of these directories, and below.
+
+        They are sorted by prefix. What no part has, and the files of a small table, count nothing.
+        """
+        return [0.0] * len(tops) if self._in_parts is None else self._in_parts.weigh(tops)
 
     @property
     def _in_parts(self) -> CommitsInParts | None:

@@ -87,8 +87,12 @@ class CommitsInParts(Sequence[Decided]):
         """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
 
     @abstractmethod
-    def below(self, news: Sequence[Decided], within: Subtrees) -> list[Decided]:
-        """All of them and the news, with those of their paths that are in these directories."""
+    def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
+        """All of them and the news, with those of their paths that are in the directories of each of these."""
+
+    @abstractmethod
+    def weigh(self, tops: Sequence[str]) -> list[float]:
+        """About how many rows of files are in each of these directories, and below. They are sorted by prefix."""
 
 
 @dataclass(frozen=True)

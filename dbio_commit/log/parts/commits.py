@@ -1,6 +1,6 @@
 """The transactions that a root covers, read from its parts when they are first needed."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, overload
 
@@ -111,10 +111,15 @@ class StoredCommits(CommitsInParts):
         for window in self.files.windows():
             yield [*self._some(window.table), *sliced.within(window.low, window.high)]
 
-    def below(self, news: Sequence[Decided], within: Subtrees) -> list[Decided]:
-        tables = self.files.tables(within.__contains__, overlaps=within.may_have)
-        files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
-        return [*self._some(files), *SlicedNews(news).inside(within.__contains__)]
+    def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
+        sliced = SlicedNews(news)
+        for within in each:
+            tables = self.files.tables(within.__contains__, overlaps=within.may_have)
+            files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
+            yield [*self._some(files), *sliced.inside(within.__contains__)]
+
+    def weigh(self, tops: Sequence[str]) -> list[float]:
+        return self.files.weigh(tops)
 
     def _some(self, files: pa.Table) -> list[Decided]:
         """All transactions, with those of their paths that are in these rows."""

@@ -1,8 +1,9 @@
 """The rows of files in the parts of a root, in windows of their keys, so that any number takes the same memory."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -104,6 +105,22 @@ class FileRows:
             table = rows.located(table, self._numbers[part.name])
             found.append(table.filter(rows.is_among(table["tid"], tids.keys())))
         return rows.without_gone(pa.concat_tables(found), keep_gone=False)
+
+    def weigh(self, tops: Sequence[str]) -> list[float]:
+        """About how many rows are in each of these directories, and below. They are sorted by prefix.
+
+        The rows of a row group are divided among the directories that it may have.
+        """
+        found = [0.0] * len(tops)
+        prefixes = [f"{top}/" for top in tops]
+        for part in self.parts if tops else ():
+            for group, (first, last) in zip(
+                part.groups, pairwise([*(it.first for it in part.groups), part.last]), strict=True
+            ):
+                ends = sorted(max(bisect_right(prefixes, f"{key[0]}/") - 1, 0) for key in (first, last))
+                for i in range(ends[0], ends[1] + 1):
+                    found[i] += group.rows / (ends[1] - ends[0] + 1)
+        return found
 
     def _read(self, groups: _Groups) -> pa.Table:
         part = groups.part

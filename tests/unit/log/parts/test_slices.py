@@ -89,7 +89,7 @@ def test_what_is_below_some_directories_and_below_the_others_and_the_rest_is_all
     some = choice.draw(st.sets(st.sampled_from(TOPS)))
     others = choice.draw(st.sets(st.sampled_from([top for top in TOPS if top not in some] or TOPS))) - some
     within = [Subtrees(some), Subtrees(others), Subtrees(some | others, is_rest=True)]
-    slices = [found.below(news, it) for it in within]
+    slices = [*found.below(news, within)]
     check_slices(slices, whole)
     for it, each in zip(within, slices, strict=True):
         assert all(names.split(path)[0] in it for _, _, path in paths_of(resolve(each)))
