@@ -67,8 +67,8 @@ def in_parts(table: Table) -> Table:
             files=(),
             partition_columns=(),
             first_layout=tuple(read_descriptor(store, log).partition_columns),
-            decided=checkpoint.commits,
-            news=tuple(checkpoint.commits),
+            decided=[*checkpoint.commits],
+            news=(*checkpoint.commits,),
             checkpoint=before,
             log=parse_log(found.list_log()),
         )
