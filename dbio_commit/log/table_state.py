@@ -1,7 +1,6 @@
 """What the log of a table adds up to, for readers: its state at one instant, and its history."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -15,60 +14,43 @@ from dbio_commit.protocol.commits import AsOf, Decided, committed_by, in_order
 from dbio_commit.protocol.history import History
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import DataFile, LiveFiles, current_metadata, live_files
+from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, current_metadata, live_files
 from dbio_commit.store import Store
 
 
-def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
+def table_snapshot(
+    store: Store, settled: Settled, *, as_of: AsOf = None, ignore_corrupt: bool = False, unchecked: bool = False
+) -> Snapshot:
     """The state now, or as of a time or tid.
 
+    If it is `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not
+    looked up.
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
-    if as_of is None:
-        found = unchecked_snapshot(store, settled)
-        if isinstance(found.files, LiveFiles):  # those of a large table are checked when they are read
-            check_partitions(store, found.files, found.partition_columns)
-            found = replace(found, files=with_sizes(store, found.files))
-        return found
+    if settled.checkpoint.is_root and as_of is None:
+        return snapshot_of_parts(store, settled)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
     files = live_files(commits)
-    layout = settled.layout(current_metadata(it.marker for it in commits))
-    check_partitions(store, files, layout)
-    _refuse_vacuumed(store, files, decided, as_of)
-    found = _whole_snapshot(store, settled, commits, files, layout)
-    return replace(found, files=with_sizes(store, files), news=tuple(commits), checkpoint=NO_CHECKPOINT)
-
-
-def unchecked_snapshot(store: Store, settled: Settled) -> Snapshot:
-    """The state now, without the transactions whose markers are corrupt.
-
-    Its files may lie outside of the table's partitions, and those of unknown size are not looked up.
-    """
-    if settled.checkpoint.is_root:
-        return snapshot_of_parts(store, settled)
-    commits = in_order(settled.decided)
-    layout = settled.layout(settled.metadata(commits))
-    return _whole_snapshot(store, settled, commits, live_files(commits), layout)
-
-
-def _whole_snapshot(
-    store: Store, settled: Settled, commits: Sequence[Decided], files: LiveFiles, layout: Layout
-) -> Snapshot:
-    """A snapshot with these commits in memory."""
+    before = NO_METADATA if as_of else checkpoint.metadata
+    layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
+    if not unchecked:
+        check_partitions(store, files, layout)
+    if as_of is not None:
+        _refuse_vacuumed(store, files, decided, as_of)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=files,
+        files=files if unchecked else with_sizes(store, files),
         partition_columns=layout,
         first_layout=tuple(settled.descriptor.partition_columns),
         decided=tuple(commits),
-        news=tuple(settled.news),
-        checkpoint=settled.checkpoint,
+        news=tuple(settled.news) if as_of is None else tuple(commits),
+        checkpoint=NO_CHECKPOINT if as_of else checkpoint,
         log=settled.log,
         origin=settled.origin,
-        redated_until=settled.redated_until,
+        redated_until=redated,
         strange=tuple(settled.strange),
         source=Source(store),
     )

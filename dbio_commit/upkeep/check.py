@@ -12,7 +12,7 @@ from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import Markers, read_markers, until_quiet
-from dbio_commit.log.table_state import check_partitions, unchecked_snapshot
+from dbio_commit.log.table_state import check_partitions, table_snapshot
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
@@ -247,7 +247,7 @@ def _look_at_table(root: TableRoot) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
     refuse_losses(store, settled.log, settled.checkpoint)  # also those that no reader has needed yet
-    snapshot = unchecked_snapshot(store, settled)
+    snapshot = table_snapshot(store, settled, ignore_corrupt=True, unchecked=True)
     log, checkpoint, metadata, layout = snapshot.log, snapshot.checkpoint, snapshot.metadata, snapshot.partition_columns
     # A late task may have put the purged start marker of a covered transaction again.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
@@ -265,7 +265,7 @@ def _look_at_table(root: TableRoot) -> _Found:
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
         found.look_for_statistics(store, settled.markers, by_path, checked=checked)
     if found.files.is_doubtful():
-        found.files.judge_again(unchecked_snapshot(store, root.settled_now()))
+        found.files.judge_again(table_snapshot(store, root.settled_now(), ignore_corrupt=True, unchecked=True))
     found.unkept_statistics = _unkept(store, root.scope, settled.markers)
     if parts := [it.entry for it in useless_parts(log, checkpoint)]:
         found.files.garbage[Reason.PART] = parts

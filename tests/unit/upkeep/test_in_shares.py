@@ -1,4 +1,4 @@
-"""`check` finds in a table with parts what it finds in the same table with one body, share by share."""
+"""A table with parts is checked and dropped share by share, with the same result as the same table with one body."""
 
 import random
 from dataclasses import replace
@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.commit.roots import TableRoot
-from dbio_commit.log.table_state import unchecked_snapshot
+from dbio_commit.log.table_state import table_snapshot
+from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep import walk as walks
@@ -47,6 +49,7 @@ class World(builders.World):
         tid, chance = str(self.count), self.chance
         at = OLD + timedelta(minutes=self.count)
         paths = [f"{self.directory()}/{data(tid, number)}" for number in range(chance.randint(0, 6))]
+        told: dict[str, Any]
         match chance.choice(["commit", "commit", "commit", "plain", "lean", "abort", "pending", "app", "misplaced"]):
             case "pending":
                 self.start(tid, at=at)
@@ -57,7 +60,7 @@ class World(builders.World):
                 self.mark(tid, at=at, operation="abort")
                 return
             case "plain":
-                told: dict[str, Any] = {}
+                paths, told = [*paths, f"{self.directory()}/export {tid}.parquet"], {}
             case "misplaced" if chance.random() < 0.3:
                 paths, told = [*paths, f"region=a/{data(tid)}"], {"turn": self.count}
             case "app":
@@ -103,7 +106,7 @@ def some_world(seed: int) -> World:
 
 def checkpoint(world: World) -> None:
     """A misplaced file hinders no checkpoint here."""
-    snapshot = unchecked_snapshot(world, TableRoot(world, world.clock).settled())
+    snapshot = table_snapshot(world, TableRoot(world, world.clock).settled(), ignore_corrupt=True, unchecked=True)
     write_checkpoint(world, world.clock, snapshot, again=True)
 
 
@@ -185,3 +188,58 @@ def test_a_commit_that_lands_during_the_listing_is_neither_missing_nor_garbage(o
         {Reason.PENDING: [f"region=e/day=4/{data('21')}"]},
         {},
     )
+
+
+# --- drop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_drop_of_a_table_with_parts_deletes_and_leaves_the_same(seed: int) -> None:
+    world = some_world(seed)
+    world.delete("_other/_dbio_table")
+    world.files("_delta_log/notes.txt", "_delta_log/00000000000000000007.json")
+    table = world.table()
+    large = in_parts(table)
+    assert isinstance(large.store, MemoryStore)
+    with in_slices():
+        found = large.drop(everything=True)
+    report = table.drop(everything=True)
+    assert large.store.objects.keys() == world.objects.keys()
+    parts = found.deleted - report.deleted
+    assert found == replace(report, deleted=report.deleted + parts, size=found.size)
+    assert parts > 0
+    assert report.left
+
+
+def test_lost_parts_hide_only_names_without_tids() -> None:
+    world = some_world(2)
+    world.delete("_other/_dbio_table", "region=b/day=1/_committed_5")
+    world.commit("500", ["region=b/day=2/export.parquet"], at=NOW - timedelta(hours=1))
+    checkpoint(world)
+    large = in_parts(world.table())
+    store, root = large.store, large.snapshot().checkpoint
+    assert isinstance(store, MemoryStore)
+    lost = [part.name for part in root.parts if part.kind == "files"]
+    for path in (*lost, *(names.committed(tid) for tid in root.covered)):
+        store.objects.pop(path, None)
+    left = large.drop(everything=True).left
+    assert "region=b/day=2/export.parquet" in left
+    assert not any(names.parse_data_file(names.split(path)[1]) for path in left)
+    assert not any(names.parse_log_name(path) for path in store.objects)
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize("path", ["_other", "region=b/_other", "region=b/day=1", "region=b/day=1/_x/y", "new"])
+def test_a_table_below_a_large_one_is_found_before_anything_is_deleted(
+    path: str, is_flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = some_world(4)
+    world.delete("_other/_dbio_table")
+    world.data(f"{path}/_dbio_table")
+    large = in_parts(world.table())
+    assert isinstance(large.store, MemoryStore)
+    monkeypatch.setattr(type(large.store), "has_directories", not is_flat)
+    before = {**large.store.objects}
+    with in_slices(), pytest.raises(InvalidInputError, match=f"holds another table, memory://table/{path}"):
+        large.drop(everything=True)
+    assert large.store.objects == before
