@@ -8,7 +8,8 @@ from dbio_commit.cli.check import KEEPS_VERSIONS
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, say_error
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text
-from dbio_commit.upkeep.vacuum.report import Deletion, VacuumReport
+from dbio_commit.upkeep.report.health import Amount
+from dbio_commit.upkeep.vacuum.report import Deletion, VacuumReport, by_reason
 
 
 def print_vacuum(report: VacuumReport) -> None:
@@ -23,8 +24,8 @@ def print_vacuum(report: VacuumReport) -> None:
             print_pages(_DELETION, report.deleted)
             say("")
         print_facts(_facts(report))
-        print_part("would be deleted" if report.dry_run else "deleted", _REASON, _by_reason(report.deleted))
-        print_part("kept", _REASON, _by_reason(report.kept))
+        print_part("would be deleted" if report.dry_run else "deleted", _REASON, _amounts(report.deleted))
+        print_part("kept", _REASON, _amounts(report.kept))
     for failure in report.failed:
         say_error(f"{failure.path or report.url}: {' '.join(failure.message.split())}")
 
@@ -74,11 +75,8 @@ def _some(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + more
 
 
-def _by_reason(deletions: Iterable[Deletion]) -> list[tuple[Reason, Sequence[Deletion]]]:
-    groups: dict[Reason, list[Deletion]] = {}
-    for it in deletions:
-        groups.setdefault(it.reason, []).append(it)
-    return sorted(groups.items(), key=lambda group: list(Reason).index(group[0]))
+def _amounts(deletions: Iterable[Deletion]) -> list[tuple[Reason, Amount]]:
+    return sorted(by_reason(deletions).items(), key=lambda it: list(Reason).index(it[0]))
 
 
 _DELETION: list[Column[Deletion]] = [
@@ -88,9 +86,9 @@ _DELETION: list[Column[Deletion]] = [
     Column("why", lambda it: it.reason, fold=True),
 ]
 
-_REASON: list[Column[tuple[Reason, Sequence[Deletion]]]] = [
-    Column("why", lambda group: group[0], fold=True),
-    Column("objects", lambda group: len(group[1]), number_text, right=True),
-    Column("size", lambda group: sum(it.size for it in group[1]), size_text, right=True),
-    Column("oldest", lambda group: max(it.age for it in group[1]), age_text, right=True, least_width=70),
+_REASON: list[Column[tuple[Reason, Amount]]] = [
+    Column("why", lambda it: it[0], fold=True),
+    Column("objects", lambda it: it[1].objects, number_text, right=True),
+    Column("size", lambda it: it[1].size, size_text, right=True),
+    Column("oldest", lambda it: it[1].oldest, age_text, right=True, least_width=70),
 ]

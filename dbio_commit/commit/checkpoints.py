@@ -1,7 +1,8 @@
 """Writes checkpoints. A checkpoint holds in one object what the log records."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -20,6 +21,7 @@ from dbio_commit.protocol.commits import Decided, committed_by
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import check_marker
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import FilesInParts
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -30,46 +32,98 @@ def write_checkpoint(
     clock: Clock,
     snapshot: Snapshot,
     *,
-    gone: Collection[str] | None = None,
+    gone: Container[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
-    `gone` are removed files that are deleted. Without it, a checkpoint with parts forgets nothing, so that it need not
-    read what it covers already. None if another process was faster, or if there is nothing new. With
-    `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would not fit into one object.
+    `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
+    parts forgets nothing, so that it need not read what it covers already. None if another process was faster, or if
+    there is nothing new. With `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would
+    not fit into one object.
     """
-    before, now = snapshot.checkpoint, clock.now()
-    has_news = bool(snapshot.news) if before.is_root else len(snapshot.decided) != len(before.commits)
-    if not again and not ((has_news or gone) and len(snapshot.transactions)):
-        return None
-    commits: Sequence[Decided]
-    if before.is_root and gone is None and _only_adds(snapshot):
-        commits, known_since = snapshot.transactions, before.known_since
+    now = clock.now()
+    keep_since = now - history
+    if snapshot.checkpoint.is_root and _is_lazy(snapshot):
+        made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, now=now)
     else:
-        commits, known_since = condense(
-            snapshot.decided,
-            gone=gone or (),
-            noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
-            keep_since=now - history,
-            known_since=before.known_since,
-        )
-    checkpoint = Checkpoint(
-        number=snapshot.log.checkpoint_after(before.number),
-        table_id=snapshot.table_id,
-        commits=commits,
-        apps=snapshot.app_versions,
-        metadata=snapshot.metadata,
-        known_since=known_since,
-        redated_until=snapshot.redated_until,
-    )
-    name = names.checkpoint(checkpoint.number)
-    written, body = put_parts(store, snapshot, checkpoint, created=now)
+        made = _next_of_all(store, snapshot, gone=gone or frozenset(), keep_since=keep_since, again=again, now=now)
+    if made is None:
+        return None
+    written, body = made
+    name = names.checkpoint(written.number)
     if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
         return name
     withdraw_parts(store, written)
     return None
+
+
+Made = tuple[Checkpoint, bytes]
+"""A checkpoint, and its body, which is not written yet."""
+
+
+def _next_of_all(
+    store: Store, snapshot: Snapshot, *, gone: Container[str], keep_since: datetime, again: bool, now: datetime
+) -> Made | None:
+    """The next checkpoint, from all transactions with all of their paths."""
+    before, decided = snapshot.checkpoint, snapshot.decided
+    has_news = bool(snapshot.news) if before.is_root else len(decided) != len(before.commits)
+    lost = {path for commit in decided for path in commit.marker.removed if path in gone}
+    if not again and not ((has_news or lost) and decided):
+        return None
+    commits, known_since = condense(
+        decided, gone=lost, noted=_noted(snapshot), keep_since=keep_since, known_since=before.known_since
+    )
+    checkpoint = replace(_next(snapshot), commits=commits, known_since=known_since)
+    return put_parts(store, snapshot, checkpoint, created=now)
+
+
+def _next_root(
+    store: Store, snapshot: Snapshot, *, gone: Container[str] | None, keep_since: datetime, again: bool, now: datetime
+) -> Made | None:
+    """The next root, without reading all that the parts of the one before it hold at once."""
+    from dbio_commit.commit.parts import only_adds, write_changes, write_parts
+
+    is_due = again or bool(snapshot.news)
+    checkpoint: Checkpoint | None
+    if gone is None and only_adds(snapshot):
+        adds = replace(_next(snapshot), commits=snapshot.transactions)
+        checkpoint = write_parts(store, snapshot, adds) if is_due else None
+    else:
+        checkpoint = write_changes(
+            store,
+            snapshot,
+            _next(snapshot),
+            gone=frozenset() if gone is None else gone,
+            noted=_noted(snapshot),
+            keep_since=keep_since,
+            is_due=is_due,
+        )
+    return (checkpoint, encode_root(checkpoint, created=now)) if checkpoint else None
+
+
+def _next(snapshot: Snapshot) -> Checkpoint:
+    """The next checkpoint, without transactions."""
+    before = snapshot.checkpoint
+    return Checkpoint(
+        number=snapshot.log.checkpoint_after(before.number),
+        table_id=snapshot.table_id,
+        apps=snapshot.app_versions,
+        metadata=snapshot.metadata,
+        known_since=before.known_since,
+        redated_until=snapshot.redated_until,
+    )
+
+
+def _noted(snapshot: Snapshot) -> Set[str]:
+    """The transactions that have markers in the log."""
+    return snapshot.log.started.keys() | snapshot.log.committed.keys()
+
+
+def _is_lazy(snapshot: Snapshot) -> bool:
+    """Whether what is in parts is read when it is needed. A rebuild has read it already."""
+    return isinstance(snapshot.files, FilesInParts)
 
 
 LARGE_FILES = 50_000
@@ -112,12 +166,6 @@ def _refuse_invalid(commits: Iterable[Decided]) -> None:
 
 def _count_paths(commits: Iterable[Decided]) -> int:
     return sum(len(commit.marker.added) + len(commit.marker.removed) for commit in commits)
-
-
-def _only_adds(snapshot: Snapshot) -> bool:
-    from dbio_commit.commit.parts import only_adds
-
-    return only_adds(snapshot)
 
 
 def withdraw_parts(store: Store, lost: Checkpoint) -> None:

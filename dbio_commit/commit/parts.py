@@ -1,7 +1,8 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import replace
+from datetime import datetime
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
+from dbio_commit.log.parts.forgetting import Forgetting, NewRows
 from dbio_commit.log.parts.merging import Piece
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.snapshot import Snapshot
@@ -19,10 +21,12 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
-from dbio_commit.protocol.parts import LIMITS, Dropped, Part, PartKind, State, plan_cut, plan_merges
+from dbio_commit.protocol.parts import LIMITS, Cut, Dropped, Key, Part, PartKind, State, plan_cut, plan_merges
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 from dbio_commit.store import Store
+
+PICKLED = "no checkpoint was made of this snapshot, which was pickled: take a new one"
 
 
 def only_adds(snapshot: Snapshot) -> bool:
@@ -44,7 +48,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     number, before = checkpoint.number, NO_CHECKPOINT if is_first else snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
     if before.is_root and old is None:
-        raise InvalidInputError("no checkpoint was made of this snapshot, which was pickled: take a new one")
+        raise InvalidInputError(PICKLED)
     adds = old is not None and checkpoint.commits is snapshot.transactions
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
@@ -57,13 +61,94 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
     cut = plan_cut(new.files.num_rows, before.cuts, LIMITS)
     pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
-    parts = [
-        *before.parts,
+    written = [
         *_write(store, number, "files", pieces, since=number, until=number),
         *_write(store, number, "commits", [Piece(commits)], since=number, until=number),
     ]
+    state = _state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts)
+    return _merged(store, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
+
+
+MOST_ROWS_AT_ONCE = 250_000
+"""If a checkpoint that forgets paths adds more rows of files, it writes several parts, each with about this many."""
+
+
+def write_changes(
+    store: Store,
+    snapshot: Snapshot,
+    checkpoint: Checkpoint,
+    *,
+    gone: Container[str],
+    noted: Collection[str],
+    keep_since: datetime,
+    is_due: bool,
+) -> Checkpoint | None:
+    """As `write_parts`, if the next root forgets paths, or if transactions refer to others: slice by slice, in bounded
+    memory. `checkpoint` has no transactions, and the `known_since` of the one before it.
+
+    `gone` has the removed files that are deleted, and the rest is as `condense` takes it. Unless it `is_due`, returns
+    None, and writes nothing, if no path is forgotten.
+    """
+    number, before = checkpoint.number, snapshot.checkpoint
+    if not isinstance(before.commits, StoredCommits):
+        raise InvalidInputError(PICKLED)
+    change = Forgetting(before.commits, snapshot.news, snapshot.transactions, gone)
+    written: list[Part] = []
+    some = _Collected()
+    for new in change.slices():
+        some.add(new)
+        if some.count >= MOST_ROWS_AT_ONCE:
+            pieces, _ = merging.pieces_of_news(*some.tables(), Cut(1, before.cuts))
+            written += _write(store, number, "files", pieces, since=number, until=number)
+            some = _Collected()
+    if not is_due and not change.loses:
+        return None
+    cut = Cut(1, before.cuts) if written else plan_cut(some.count, before.cuts, LIMITS)
+    pieces, new_cuts = merging.pieces_of_news(*some.tables(), cut)
+    written += _write(store, number, "files", pieces, since=number, until=number)
+    commits, known_since = change.commits(
+        number, noted=noted, keep_since=keep_since, known_since=checkpoint.known_since
+    )
+    written += _write(store, number, "commits", [Piece(commits)], since=number, until=number)
+    checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
+    return _merged(store, snapshot.log, before, checkpoint, written, new_cuts)
+
+
+class _Collected:
+    """New rows of several slices."""
+
+    def __init__(self) -> None:
+        self._new: list[NewRows] = []
+        self.count = 0
+
+    def add(self, new: NewRows) -> None:
+        if new.files.num_rows:
+            self._new.append(new)
+            self.count += new.files.num_rows
+
+    def tables(self) -> tuple[pa.Table, pa.Table | None]:
+        """All rows, and their statistics, if any has some."""
+        files = pa.concat_tables([rows.empty(rows.FILES), *(it.files for it in self._new)])
+        known = next((it.statistics for it in self._new if it.statistics is not None), None)
+        if known is None:
+            return files, None
+        each = [
+            pa.table({known.column_names[0]: pa.nulls(it.files.num_rows, known.schema.field(0).type)})
+            if it.statistics is None
+            else it.statistics
+            for it in self._new
+        ]
+        return files, pa.concat_tables(each, promote_options="default")
+
+
+def _merged(
+    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, written: Sequence[Part], new_cuts: Sequence[Key]
+) -> Checkpoint:
+    """The root with the parts of the one before it and with these new ones, after the merges that are due."""
+    number = checkpoint.number
+    parts = [*before.parts, *written]
     cuts = sorted([*before.cuts, *new_cuts])
-    dropped = [*_still_there(before, snapshot.log)]
+    dropped = [*_still_there(before, log)]
     reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
     for merge in plan_merges(parts, cuts, LIMITS):
         kind = merge.parts[0].kind
@@ -81,7 +166,6 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         parts=tuple(parts),
         dropped=tuple(dropped),
         cuts=tuple(cuts),
-        state=_state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts),
     )
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.markers.bodies import (
     INSPECT,
     MAX_BYTES,
@@ -176,25 +176,42 @@ def condense(
     count again, and bring back files that others have removed. If it was decided at `known_since` itself, it shows that
     states within that moment are incomplete.
     """
-    lossy = [commit.modified for commit in commits if any(path in gone for path in commit.marker.removed)]
-    known_since = max([*lossy, *([known_since] if known_since else [])], default=None)
+    known_since = latest(known_since, lossy_until(commits, gone))
     kept: list[Decided] = []
     for commit in commits:
-        added, removed = commit.marker.added, commit.marker.removed
-        left_added, left_removed = _indices(added, gone), _indices(removed, gone)
-        is_old = commit.modified < keep_since and commit.modified != known_since and commit.tid not in noted
-        if is_old and not left_added and not left_removed and not commit.marker.removed_tids:
-            continue
-        if (len(left_added), len(left_removed)) != (len(added), len(removed)):
-            own = set(commit.marker.change_files)  # they count as removed: readers of added files do not need them
-            lost_data = sum(path in gone and path not in own for path in added)
-            lost = Forgotten(lost_data, len(removed) - len(left_removed))
-            commit = commit._replace(
-                marker=select_files(commit.marker, added=left_added, removed=left_removed),
-                forgotten=Forgotten(commit.forgotten.added + lost.added, commit.forgotten.removed + lost.removed),
-            )
-        kept.append(commit)
+        left = without_gone(commit, gone)
+        has_files = bool(left.marker.added or left.marker.removed)
+        if not may_be_forgotten(left, noted=noted, keep_since=keep_since, known_since=known_since) or has_files:
+            kept.append(left)
     return kept, known_since
+
+
+def lossy_until(commits: Iterable[Decided], gone: Collection[str]) -> datetime | None:
+    """The time of the newest commit that removed a file which is gone; None if there is none."""
+    return max((it.modified for it in commits if any(path in gone for path in it.marker.removed)), default=None)
+
+
+def may_be_forgotten(
+    commit: Decided, *, noted: Collection[str], keep_since: datetime, known_since: datetime | None
+) -> bool:
+    """Whether a transaction is forgotten if it has no files left."""
+    is_old = commit.modified < keep_since and commit.modified != known_since and commit.tid not in noted
+    return is_old and not commit.marker.removed_tids
+
+
+def without_gone(commit: Decided, gone: Collection[str]) -> Decided:
+    """The commit without the paths that are gone; itself if it has none of them."""
+    added, removed = commit.marker.added, commit.marker.removed
+    left_added, left_removed = _indices(added, gone), _indices(removed, gone)
+    if (len(left_added), len(left_removed)) == (len(added), len(removed)):
+        return commit
+    own = set(commit.marker.change_files)  # they count as removed: readers of added files do not need them
+    lost_data = sum(path in gone and path not in own for path in added)
+    lost = Forgotten(lost_data, len(removed) - len(left_removed))
+    return commit._replace(
+        marker=select_files(commit.marker, added=left_added, removed=left_removed),
+        forgotten=Forgotten(commit.forgotten.added + lost.added, commit.forgotten.removed + lost.removed),
+    )
 
 
 def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:

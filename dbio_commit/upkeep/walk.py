@@ -23,7 +23,7 @@ _PAGE = 1000
 _FEW = 5
 """If ranges can be listed, and there are fewer directories than this, those below them are divided."""
 
-_FEWEST_RANGES, _IN_A_RANGE, _IN_A_LARGE_RANGE = 8, 5000, 12_500
+FEWEST_RANGES, _IN_A_RANGE, _IN_A_LARGE_RANGE = 8, 5000, 12_500
 """For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many live
 files add one more, in a table with few and with many files. Each range begins a page of its own."""
 
@@ -97,7 +97,7 @@ def ranges_of(store: Store, share: Share, *, files: int) -> list[Sequence[str]]:
     """
     in_a_range = min(max(_IN_A_RANGE, files // CONCURRENCY), _IN_A_LARGE_RANGE)
     here = len(share.snapshot.files)
-    fewest = _FEWEST_RANGES if share.has_top else 1
+    fewest = FEWEST_RANGES if share.has_top else 1
     return store.neighbours(share.directories, max(fewest, min(CONCURRENCY, here // in_a_range)))
 
 

@@ -74,7 +74,11 @@ class StoredCommits(CommitsInParts):
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
         found = self._outlines
         return [
-            it._replace(marker=replace(it.marker, added=sorted(removed[it.tid]), dbio_commit=_without_files(it)))
+            it._replace(
+                marker=replace(
+                    it.marker, added=sorted(removed[it.tid]), dbio_commit=without_files(it.marker.dbio_commit)
+                )
+            )
             if it.tid in removed
             else it
             for it in found
@@ -109,23 +113,26 @@ class StoredCommits(CommitsInParts):
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for window in self.files.windows():
-            yield [*self._some(window.table), *sliced.within(window.low, window.high)]
+            yield [*self.some(window.table), *sliced.within(window.low, window.high)]
 
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for within in each:
             tables = self.files.tables(within.__contains__, overlaps=within.may_have)
             files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
-            yield [*self._some(files), *sliced.inside(within.__contains__)]
+            yield [*self.some(files), *sliced.inside(within.__contains__)]
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
         return self.files.weigh(tops)
 
-    def _some(self, files: pa.Table) -> list[Decided]:
-        """All transactions, with those of their paths that are in these rows."""
+    def named(self, files: pa.Table) -> list[Decided]:
+        """The transactions of these rows, with those of their paths that are in them."""
         tids = rows.texts(dict.fromkeys(rows.listed(rows.dictionary(files["tid"]).unique())))
-        found = self.decode(self.table.filter(pc.is_in(self.table["tid"], value_set=tids)), files)
-        told = {commit.tid: commit for commit in found}
+        return self.decode(self.table.filter(pc.is_in(self.table["tid"], value_set=tids)), files)
+
+    def some(self, files: pa.Table) -> list[Decided]:
+        """All transactions, with those of their paths that are in these rows."""
+        told = {commit.tid: commit for commit in self.named(files)}
         return [told.get(it.tid, it)._replace(place=it.place) for it in self._outlines]
 
     @cached_property
@@ -156,6 +163,6 @@ class StoredCommits(CommitsInParts):
         return tuple, (self.all,)
 
 
-def _without_files(commit: Decided) -> CommitInfo | None:
-    info = commit.marker.dbio_commit
+def without_files(info: CommitInfo | None) -> CommitInfo | None:
+    """What a marker records, without what it records of each file."""
     return replace(info, files=None) if info else None

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.rows import FileRow, Key, News
+from dbio_commit.log.parts.rows import Counts, FileRow, Key, News
 from dbio_commit.protocol.commits import Decided
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,9 +28,9 @@ def find_news(
     the same marker object, has not changed, so that its paths need not be there.
     """
     old = {commit.tid: commit for commit in before}
-    placed = _places(after, keys)
+    placed = places(after, keys)
     files: list[FileRow] = []
-    commits: list[tuple[Decided, Key, Mapping[str, FileRow]]] = []
+    commits: list[tuple[Decided, Key, Counts]] = []
     moved: dict[str, Key] = {}
     described: list[Decided] = []
     for commit in after:
@@ -38,14 +39,12 @@ def find_news(
             if key != keys[commit.tid]:
                 moved[commit.tid] = key
             continue
-        now = rows.file_rows(commit)
-        had = rows.file_rows(known) if known else {}
-        files += (rows.gone_row(path, commit.tid) for path in had.keys() - now.keys())
-        new = [now[path] for path in now.keys() - had.keys()]
-        files += new if known is None else map(_at_the_end(commit), new)
+        change = changes(known, commit)
+        files += change.gone
+        files += change.new if known is None else map(_at_the_end(commit), change.new)
         described.append(commit)
-        if known is None or new or key != keys[commit.tid] or rows.info_text(commit) != rows.info_text(known):
-            commits.append((commit, key, now))
+        if known is None or change.new or key != keys[commit.tid] or rows.info_text(commit) != rows.info_text(known):
+            commits.append((commit, key, rows.counts_of(commit, change.now)))
     left = sorted(old.keys() - {commit.tid for commit in after})
     for tid in left:
         files += (rows.gone_row(path, tid) for path in rows.file_rows(old[tid]))
@@ -58,13 +57,32 @@ def find_news(
     )
 
 
+class Changes(NamedTuple):
+    """What becomes of the rows of files of one transaction."""
+
+    now: Mapping[str, FileRow]
+    """Its rows, by path."""
+    gone: list[FileRow]
+    """Rows by which paths are forgotten."""
+    new: list[FileRow]
+    """The rows that it has not had before."""
+
+
+def changes(before: Decided | None, after: Decided) -> Changes:
+    """The rows that a transaction needs in order to have other paths. `before` is None if it has no rows yet."""
+    now = rows.file_rows(after)
+    had = rows.file_rows(before) if before else {}
+    gone = [rows.gone_row(path, after.tid) for path in had.keys() - now.keys()]
+    return Changes(now, gone, [now[path] for path in now.keys() - had.keys()])
+
+
 def _at_the_end(commit: Decided) -> Callable[[FileRow], FileRow]:
     """Moves a new row of a known transaction behind its known rows. They keep their places if rows before them go."""
     gone = min(commit.forgotten.removed, 1 << 30)
     return lambda row: row if row.removed is None else row._replace(removed=row.removed + gone)
 
 
-def _places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:
+def places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:
     """A place for each commit, in their order. Those that have one keep it, as far as the order allows that."""
     found: dict[str, Key] = {}
     last = Key(-(1 << 62), 0)

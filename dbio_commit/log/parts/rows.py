@@ -114,6 +114,15 @@ class FileRow(NamedTuple):
     gone: bool = False
 
 
+class Counts(NamedTuple):
+    """How many rows of files a commit has."""
+
+    added: int
+    """Rows that add a path, without change files."""
+    removed: int
+    """Rows that remove one."""
+
+
 # --- from transactions --------------------------------------------------------------------------------------------
 
 
@@ -156,15 +165,15 @@ def files_table(rows: Iterable[FileRow]) -> pa.Table:
 
 
 def commits_table(
-    commits: Iterable[tuple[Decided, Key, Mapping[str, FileRow]]], number: int, firsts: Mapping[str, int | None]
+    commits: Iterable[tuple[Decided, Key, Counts]], number: int, firsts: Mapping[str, int | None]
 ) -> pa.Table:
-    """The rows of commits, each with its place and its rows of files. `number` is that of the checkpoint.
+    """The rows of commits, each with its place and the numbers of its rows. `number` is that of the checkpoint.
 
     `firsts` has the number of the first checkpoint that covered a transaction, if it is not this one.
     """
     rows = [
-        {**_commit_row(commit, key, files), "number": number, "first": firsts.get(commit.tid, number)}
-        for commit, key, files in commits
+        {**_commit_row(commit, key, counts), "number": number, "first": firsts.get(commit.tid, number)}
+        for commit, key, counts in commits
     ]
     return pa.Table.from_pylist(rows, COMMITS).sort_by([("at", "ascending"), ("rank", "ascending")])
 
@@ -184,7 +193,16 @@ def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
     return pa.Table.from_pylist([{"tid": tid, **nothing} for tid in tids], COMMITS)
 
 
-def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow]) -> dict[str, Any]:
+def counts_of(commit: Decided, files: Mapping[str, FileRow]) -> Counts:
+    """The numbers of these rows of a commit."""
+    marker = commit.marker
+    return Counts(
+        sum(row.added is not None and not _is_change(row, marker) for row in files.values()),
+        sum(row.removed is not None for row in files.values()),
+    )
+
+
+def _commit_row(commit: Decided, key: Key, counts: Counts) -> dict[str, Any]:
     marker, info = commit.marker, commit.marker.dbio_commit
     return {
         "tid": commit.tid,
@@ -198,8 +216,7 @@ def _commit_row(commit: Decided, key: Key, files: Mapping[str, FileRow]) -> dict
         "statistics_left_out": bool(info and info.files and info.files.statistics_left_out),
         "has_whole": bool(info and info.whole is not None),
         "columns": list(columns_in(marker)),
-        "added": sum(row.added is not None and not _is_change(row, marker) for row in files.values()),
-        "removed": sum(row.removed is not None for row in files.values()),
+        **counts._asdict(),
         "forgotten_added": commit.forgotten.added,
         "forgotten_removed": commit.forgotten.removed,
     }

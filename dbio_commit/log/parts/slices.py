@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,6 +12,14 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import select_files
 from dbio_commit.protocol.markers.files import with_later_bounds
 from dbio_commit.protocol.parts import Key
+
+
+class Placed(NamedTuple):
+    """A transaction with some of its paths, and their places among those that its marker adds, and removes."""
+
+    commit: Decided
+    added: Sequence[int]
+    removed: Sequence[int]
 
 
 class SlicedNews:
@@ -28,6 +37,10 @@ class SlicedNews:
 
     def within(self, low: Key | None, high: Key | None) -> list[Decided]:
         """The transactions with their paths whose keys are from `low` on and below `high`."""
+        return [it.commit for it in self.placed_within(low, high)]
+
+    def placed_within(self, low: Key | None, high: Key | None) -> "list[Placed]":
+        """The same, with the places of these paths."""
         start = 0 if low is None else bisect_left(self._directories, low[0])
         some = self._directories[start : None if high is None else bisect_left(self._directories, high[0] + "\0")]
 
@@ -40,9 +53,9 @@ class SlicedNews:
 
     def inside(self, may: Callable[[str], bool]) -> list[Decided]:
         """The transactions with their paths in directories for which the function is true."""
-        return self._choose(filter(may, self._directories), lambda path: True)
+        return [it.commit for it in self._choose(filter(may, self._directories), lambda path: True)]
 
-    def _choose(self, directories: Iterable[str], is_inside: Callable[[str], bool]) -> list[Decided]:
+    def _choose(self, directories: Iterable[str], is_inside: Callable[[str], bool]) -> "list[Placed]":
         added: dict[int, list[int]] = {}
         removed: dict[int, list[int]] = {}
         for place in self._in(directories):
@@ -50,12 +63,12 @@ class SlicedNews:
             marker = self._news[i].marker
             if is_inside((marker.removed if is_removed else marker.added)[j]):
                 (removed if is_removed else added).setdefault(i, []).append(j)
-        return [
-            commit._replace(
-                marker=select_files(commit.marker, added=sorted(added.get(i, ())), removed=sorted(removed.get(i, ())))
-            )
-            for i, commit in enumerate(self._news)
-        ]
+        found: list[Placed] = []
+        for i, commit in enumerate(self._news):
+            places = sorted(added.get(i, ())), sorted(removed.get(i, ()))
+            marker = select_files(commit.marker, added=places[0], removed=places[1])
+            found.append(Placed(commit._replace(marker=marker), *places))
+        return found
 
     def _in(self, directories: Iterable[str]) -> Iterator[int]:
         for directory in directories:

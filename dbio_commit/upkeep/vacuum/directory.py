@@ -18,7 +18,7 @@ from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.upkeep.vacuum import directory_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
-from dbio_commit.upkeep.vacuum.plan import Candidate, Contents
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, by_directory
 
 
 class DirectoryVacuum:
@@ -33,7 +33,7 @@ class DirectoryVacuum:
         tree, directories = found
         horizons, gone = self._hands.horizons, set[str]()
         files = [garbage for it in directories for garbage in plan.data_files(it, horizons)]
-        self._hands.kept += [garbage for garbage in files if not garbage.due]
+        self._hands.keep(garbage for garbage in files if not garbage.due)
         gone |= self._hands.delete(self._still_pending([garbage for garbage in files if garbage.due]))
         # Each step is complete in all directories before the next: a marker is deleted after what it hides.
         markers = [marker for it in directories for marker in plan.start_markers(it, horizons)]
@@ -43,7 +43,7 @@ class DirectoryVacuum:
         for it in directories:
             self._put_queue(it.path, plan.to_queue(it, horizons, gone))
         self._hands.abort_unfinished()
-        self._hands.remove_directories(tree, gone)
+        self._hands.remove_directories(tree, by_directory(gone))
         return True
 
     def _read_directories(self) -> tuple[dict[str, Contents], list[plan.DbioDirectory]] | None:

@@ -13,6 +13,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.store.contract import Listing, Unfinished
 from dbio_commit.upkeep.vacuum import plan
+from dbio_commit.upkeep.vacuum.packed import Deletions
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons
 from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
 from dbio_commit.upkeep.vacuum.work import Listed, Spread, Workers
@@ -37,10 +38,10 @@ class Hands:
         self.workers = Workers(store, control, spread)
         self.horizons = Horizons.at(clock.now(), options)
         self.scope = Scope.TABLE
-        self.deleted: list[Deletion] = []
+        self.deleted = Deletions()
         self.failed: dict[str, str] = {}
-        self.undeleted: list[Deletion] = []
-        self.kept: list[Candidate] = []
+        self.undeleted = Deletions()
+        self.kept = Deletions()
         self.aborted: list[str] = []
         self.postponed: list[str] = []
         self.checkpoint: str | None = None
@@ -93,7 +94,7 @@ class Hands:
             postponed=self.postponed,
             checkpoint=self.checkpoint,
             queued=self.queued,
-            kept=[garbage.deletion(self.horizons.now) for garbage in self.kept],
+            kept=self.kept,
             undeleted=self.undeleted,
             stopped=self.stopped,
             warnings=[*self.warnings, *([_too_many(self.postponed)] if self.postponed else [])],
@@ -103,18 +104,22 @@ class Hands:
         if self.store.has_directories:
             tree[listed.directory] = Contents(len(listed.entries) + listed.live, listed.directories)
 
+    def keep(self, garbage: Iterable[Candidate]) -> None:
+        """Records garbage that stays."""
+        self.kept.extend(it.deletion(self.horizons.now) for it in garbage)
+
     def delete(self, due: Sequence[Candidate]) -> set[str]:
         """Deletes the candidates and records it. Returns the paths that are gone, or in a dry run would be."""
         by_path = {garbage.path: garbage for garbage in due}
         if self.dry_run:
-            self.deleted += [garbage.deletion(self.horizons.now) for garbage in due]
+            self.deleted.extend(garbage.deletion(self.horizons.now) for garbage in due)
             return set(by_path)
         gone: set[str] = set()
         for tried, failures in self.workers.delete(list(by_path)):
             self.failed |= {path: str(error) for path, error in failures.items()}
-            self.undeleted += [by_path[path].deletion(self.horizons.now) for path in failures]
+            self.undeleted.extend(by_path[path].deletion(self.horizons.now) for path in failures)
             done = [path for path in tried if path not in failures]
-            self.deleted += [by_path[path].deletion(self.horizons.now) for path in done]
+            self.deleted.extend(by_path[path].deletion(self.horizons.now) for path in done)
             gone.update(done)
         return gone
 
@@ -126,17 +131,18 @@ class Hands:
             self.failed["unfinished uploads"] = str(error)
             return
         self.failed |= {path: str(error) for path, error in failures.items()}
-        self.deleted += [_unfinished(it, self.horizons) for it in late if it.path not in failures]
+        self.deleted.extend(_unfinished(it, self.horizons) for it in late if it.path not in failures)
 
-    def remove_directories(self, tree: Mapping[str, Contents], gone: Iterable[str]) -> None:
-        empty = plan.emptied(tree, gone)
+    def remove_directories(self, tree: Mapping[str, Contents], lost: Mapping[str, int]) -> None:
+        """Removes the directories that are empty now. `lost` has how many objects were deleted in each."""
+        empty = plan.emptied(tree, lost)
         if empty and not self.dry_run:
             try:
                 empty = self.store.remove_directories(empty)
             except StoreError as error:
                 self.failed[empty[0]] = str(error)
                 return
-        self.deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+        self.deleted.extend(Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty)
 
 
 def _too_many(postponed: Sequence[str]) -> str:

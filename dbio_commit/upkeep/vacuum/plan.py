@@ -1,5 +1,6 @@
 """What the plans of both scopes share: horizons, candidates for deletion, checksums and empty directories. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -102,16 +103,17 @@ class Contents(NamedTuple):
     directories: Sequence[str]
 
 
-def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
-    """The directories that are empty after the deletions, the deepest first, without the root.
+def by_directory(paths: Iterable[str]) -> Counter[str]:
+    """How many paths are in each directory."""
+    return Counter(names.split(path)[0] for path in paths)
 
-    A directory that was empty before counts only if it has the form of a partition: users may have made others on
-    purpose.
+
+def emptied(tree: Mapping[str, Contents], lost: Mapping[str, int]) -> list[str]:
+    """The directories that are empty after deletions, the deepest first, without the root.
+
+    `lost` has the number of objects that were deleted in each directory. A directory that was empty before counts only
+    if it has the form of a partition: users may have made others on purpose.
     """
-    lost: dict[str, int] = {}
-    for path in deleted:
-        directory = names.split(path)[0]
-        lost[directory] = lost.get(directory, 0) + 1
     empty: set[str] = set()
     for directory in sorted(tree, key=lambda path: path.count("/"), reverse=True):
         contents = tree[directory]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 
 from dbio_commit.base.errors import RetentionError
 from dbio_commit.protocol.checkpoint import HISTORY
@@ -125,7 +126,7 @@ class VacuumReport:
     @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None if there is none."""
-        left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
+        left = chain(self.undeleted, (it for it in self.kept if it.reason not in _STAYS))
         return max((it.age for it in left), default=None)
 
 
@@ -134,21 +135,22 @@ def in_short(report: VacuumReport) -> Vacuumed:
     return Vacuumed(
         retention_hours=report.retention_hours,
         dry_run=report.dry_run,
-        freed=_by_reason(report.deleted),
-        kept=_by_reason(report.kept),
+        freed=by_reason(report.deleted),
+        kept=by_reason(report.kept),
         aborted=len(report.aborted),
         failed=len(report.failed),
     )
 
 
-def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
-    found: dict[Reason, list[Deletion]] = {}
+def by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
+    """How many there are for each reason, sorted by its text."""
+    found: dict[Reason, Amount] = {}
     for it in deletions:
-        found.setdefault(it.reason, []).append(it)
-    return {
-        reason: Amount(objects=len(its), size=sum(it.size for it in its), oldest=max(it.age for it in its))
-        for reason, its in sorted(found.items())
-    }
+        so_far = found.get(it.reason, Amount(oldest=it.age))
+        found[it.reason] = Amount(
+            objects=so_far.objects + 1, size=so_far.size + it.size, oldest=max(so_far.oldest or it.age, it.age)
+        )
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

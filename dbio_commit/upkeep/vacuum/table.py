@@ -3,7 +3,8 @@
 The order of the steps keeps the table safe at every moment, even if the vacuum is killed: PROTOCOL.md 10.2.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
@@ -34,9 +36,11 @@ from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
-from dbio_commit.upkeep.vacuum.plan import Candidate, Contents
-from dbio_commit.upkeep.vacuum.table_plan import Judge, PurgeBy
+from dbio_commit.upkeep.vacuum.packed import Paths
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, by_directory
+from dbio_commit.upkeep.vacuum.table_plan import Judge, NeededMarkers, PurgeBy
 from dbio_commit.upkeep.vacuum.work import chunks
+from dbio_commit.upkeep.walk import divide
 
 ABORT_BATCH = 1000
 """How many transactions are aborted with one read of the checkpoint. The caller may stop the vacuum between batches."""
@@ -44,8 +48,44 @@ ABORT_BATCH = 1000
 MOST_ABORTS = 10_000
 """The most transactions that one run aborts. Jobs do not leave more start markers between two runs."""
 
+MOST_UNKNOWN = 100_000
+"""How many files of unknown transactions are judged by one later snapshot."""
+
 MOST_ABORT_S = 300.0
 """How long after the first batch of aborts another one may begin, in s."""
+
+
+class _Left:
+    """What vacuum found in a table, and what is left of the garbage, in little memory."""
+
+    def __init__(self) -> None:
+        self.paths = Paths()
+        """Of the garbage that is left."""
+        self.markers = NeededMarkers()
+        self.deleted = Counter[str]()
+        """How many files were deleted in each directory, on a store that has directories."""
+        self.tree: dict[str, Contents] = {}
+        self.unknown: list[Candidate] = []
+        """Files of unknown transactions, which are due unless a later snapshot knows them."""
+        self.unseen: list[str] = []
+        """Removed files that are, or lie behind, symbolic links."""
+        self.has_delta = False
+
+    def note(self, commits: Iterable[Decided], left: Sequence[Candidate], gone: Iterable[str]) -> None:
+        """Notes a share of the table: its transactions, what is left of its garbage, and what was deleted."""
+        self.paths.update(garbage.path for garbage in left)
+        self.markers.note(commits, left)
+        self.deleted.update(by_directory(gone))
+
+
+class _AllBut(Container[str]):
+    """All paths but some."""
+
+    def __init__(self, paths: Container[str]) -> None:
+        self._paths = paths
+
+    def __contains__(self, path: object) -> bool:
+        return path not in self._paths
 
 
 class TableVacuum:
@@ -66,6 +106,69 @@ class TableVacuum:
         if not self._hands.dry_run:
             # Before files are deleted that an outdated publication still names.
             publish_as_set(self._store, self._clock, snapshot.settings)
+        left = self._delete_files(snapshot)
+        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
+        is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
+        takes_number = plan.takes_number(snapshot.log, snapshot.checkpoint, self._hands.horizons)
+        if is_due or takes_number or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
+            self._write_checkpoint(snapshot, left, again=takes_number)
+        purged = self._purge(snapshot, left)
+        self._delete_parts(snapshot, purged)
+        if left.has_delta:
+            self._delete_superseded(snapshot)
+        self._hands.abort_unfinished()
+        if not self._is_pending(snapshot):
+            self._hands.remove_directories(left.tree, left.deleted)
+
+    def _delete_files(self, snapshot: Snapshot) -> "_Left":
+        """Deletes what is due, one share of the table after the other. Returns what is left of the garbage."""
+        left = _Left()
+        levels = self._hands.workers.list_levels(snapshot)
+        files = len(snapshot.files)
+        judge: Judge | None = None
+        for share in divide(snapshot, levels.below):
+            judge = judge.within(share.snapshot) if judge else self._judge(share.snapshot)
+            due: list[Candidate] = []
+            kept: list[Candidate] = []
+            for listed in self._hands.workers.list_share(levels, share, live=judge.known.live, files=files):
+                self._hands.note(left.tree, listed)
+                left.has_delta |= DIRECTORIES[Format.DELTA] in listed.directories
+                for entry in listed.entries:
+                    refuse_nested(self._store, entry.path)
+                for garbage in judge.garbage(listed.entries):
+                    (due if garbage.due else kept).append(garbage)
+            if len(share.directories) < len(levels.below):
+                # One later snapshot for those of many shares: most shares have none.
+                left.unknown += [garbage for garbage in due if garbage.reason is Reason.UNKNOWN]
+                due = [garbage for garbage in due if garbage.reason is not Reason.UNKNOWN]
+                if len(left.unknown) >= MOST_UNKNOWN:
+                    self._delete_unknown(left)
+            else:
+                due, newborn = self._without_newborn(due)
+                kept += newborn
+            gone = self._hands.delete(due)
+            self._hands.keep(kept)
+            stays = [*kept, *(garbage for garbage in due if garbage.path not in gone)]
+            unseen = self._unseen(plan.gone_files(share.snapshot, {garbage.path for garbage in stays}) - gone)
+            left.unseen += [garbage.path for garbage in unseen]
+            left.note(share.snapshot.decided, [*stays, *unseen], gone)
+        self._delete_unknown(left)
+        if left.unseen:
+            self._hands.warnings.append(
+                f"{len(left.unseen):,} removed files are, or lie behind, symbolic links, first {min(left.unseen)}; "
+                "they are left alone, and stay recorded as removed"
+            )
+        return left
+
+    def _delete_unknown(self, left: "_Left") -> None:
+        due, newborn = self._without_newborn(left.unknown)
+        gone = self._hands.delete(due)
+        self._hands.keep(newborn)
+        left.note((), [*newborn, *(garbage for garbage in due if garbage.path not in gone)], gone)
+        left.unknown = []
+
+    def _judge(self, snapshot: Snapshot) -> Judge:
+        """The judge of the first share, from which the others are made."""
         judge = Judge.of(
             snapshot,
             self._hands.horizons,
@@ -84,45 +187,14 @@ class TableVacuum:
                 f"{len(snapshot.strange)} objects of the log belong to another table, first {snapshot.strange[0]}: "
                 "files of unknown transactions are kept. `dbio check` names them all"
             )
-        tree: dict[str, Contents] = {}
-        due: list[Candidate] = []
-        has_delta = False
-        for listed in self._hands.workers.list_tree(judge.known.live):
-            self._hands.note(tree, listed)
-            has_delta |= DIRECTORIES[Format.DELTA] in listed.directories
-            for entry in listed.entries:
-                refuse_nested(self._store, entry.path)
-            for garbage in judge.garbage(listed.entries):
-                (due if garbage.due else self._hands.kept).append(garbage)
-        due = self._without_newborn(due)
-        gone = self._hands.delete(due)
-        left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
-        left += self._unseen(plan.gone_files(snapshot, {garbage.path for garbage in left}) - gone)
-        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
-        is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
-        takes_number = plan.takes_number(snapshot.log, snapshot.checkpoint, self._hands.horizons)
-        if is_due or takes_number or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
-            self._write_checkpoint(snapshot, left, again=takes_number)
-        purged = self._purge(snapshot, left)
-        self._delete_parts(snapshot, purged)
-        if has_delta:
-            self._delete_superseded(snapshot)
-        self._hands.abort_unfinished()
-        if not self._is_pending(snapshot):
-            self._hands.remove_directories(tree, gone)
+        return judge
 
     def _unseen(self, absent: Collection[str]) -> list[Candidate]:
         """The removed files that the listing did not show, but that may exist: they are behind symbolic links."""
-        paths = sorted(self._store.behind_links(absent))
-        if paths:
-            self._hands.warnings.append(
-                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left "
-                "alone, and stay recorded as removed"
-            )
         now = self._hands.horizons.now
         return [
             Candidate(path, 0, now, Reason.REMOVED, due=False, tid=names.parse_data_file(names.split(path)[1]))
-            for path in paths
+            for path in sorted(self._store.behind_links(absent))
         ]
 
     def _delete_superseded(self, snapshot: Snapshot) -> None:
@@ -136,20 +208,21 @@ class TableVacuum:
             return
         self._hands.delete(plan.superseded(old))
 
-    def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
-        """Without files of transactions that began after the snapshot. They look old if this machine's clock is wrong.
+    def _without_newborn(self, due: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """Without files of transactions that began after the snapshot, and these. They look old if this machine's clock
+        is wrong.
 
         Their start markers or decisions came before the files, so a new snapshot shows them.
         """
         unknown = {garbage.path for garbage in due if garbage.reason is Reason.UNKNOWN}
         if not unknown:
-            return list(due)
-        judge = Judge.of(
-            read_snapshot(self._store, self._clock), self._hands.horizons, untracked=self._hands.options.untracked
+            return list(due), []
+        later = read_snapshot(self._store, self._clock)
+        newborn = unknown - {garbage.path for garbage in plan.still_unknown(later, due)}
+        return (
+            [garbage for garbage in due if garbage.path not in newborn],
+            [garbage._replace(due=False) for garbage in due if garbage.path in newborn],
         )
-        still = {garbage.path for garbage in judge.still_unknown(due)}
-        self._hands.kept += [garbage._replace(due=False) for garbage in due if garbage.path in unknown - still]
-        return [garbage for garbage in due if garbage.path in still or garbage.path not in unknown]
 
     def _is_pending(self, snapshot: Snapshot) -> bool:
         """Whether a pending transaction may have just made a directory, for a file that is not there yet."""
@@ -180,19 +253,18 @@ class TableVacuum:
             return dict.fromkeys(tids, error)
         return abort_many(self._store, self._clock, tids)
 
-    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate], *, again: bool = False) -> None:
+    def _write_checkpoint(self, snapshot: Snapshot, left: "_Left", *, again: bool = False) -> None:
         name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._hands.dry_run:
             self._hands.checkpoint = name
             return
-        gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
         try:
             prove_store(self._store)
             written = write_checkpoint(
                 self._store,
                 self._clock,
                 snapshot,
-                gone=gone,
+                gone=_AllBut(left.paths),
                 history=timedelta(days=self._hands.options.history_days),
                 again=again,
             )
@@ -200,7 +272,7 @@ class TableVacuum:
         except DbioError as error:
             self._hands.failed[name] = str(error)
 
-    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> set[str]:
+    def _purge(self, snapshot: Snapshot, left: "_Left") -> set[str]:
         """Purges the markers that a checkpoint covers, if it is old enough and another checkpoint covers them, too.
 
         Returns the paths that are gone.
@@ -245,7 +317,7 @@ class TableVacuum:
                 self._hands.failed[names.checkpoint(log.last_checkpoint)] = str(error)
                 return
             found = plan.parts(log, newest, horizons)
-        self._hands.kept += [part for part in found if not part.due]
+        self._hands.keep(part for part in found if not part.due)
         self._hands.delete([part for part in found if part.due])
 
     def _is_still_there(self, snapshot: Snapshot) -> bool:
@@ -257,21 +329,22 @@ class TableVacuum:
             )
         return found == snapshot.log.descriptor
 
-    def _plan_purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> tuple[PurgeBy, list[list[Candidate]]]:
+    def _plan_purge(self, snapshot: Snapshot, left: "_Left") -> tuple[PurgeBy, list[list[Candidate]]]:
         """The checkpoint to purge by, and what to delete. The newest only if it covers more than the one before it."""
         newest, log, horizons = snapshot.checkpoint, snapshot.log, self._hands.horizons
         # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
         marked = newest.covered & (log.started.keys() | log.committed.keys())
+        needed = left.markers.among(snapshot.transactions)
         for number in plan.checkpoints_to_purge_by(log, newest.number, horizons):
             covered = marked if number == newest.number else self._also_covered_by(number, snapshot, marked)
             if covered is None:
                 continue
             checkpoint = PurgeBy(number, covered)
-            steps = plan.purge(log, checkpoint, snapshot.decided, horizons, left=left)
+            steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed)
             if number != newest.number or self._hands.checkpoint or _purges_transactions(steps):
                 return checkpoint, steps
         checkpoint = PurgeBy(NO_CHECKPOINT.number, ())
-        return checkpoint, plan.purge(log, checkpoint, snapshot.decided, horizons, left=left)
+        return checkpoint, plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed)
 
     def _also_covered_by(self, number: int, snapshot: Snapshot, marked: Set[str]) -> Set[str] | None:
         """The transactions among `marked` that this older checkpoint covers, too. None if it cannot be used.
@@ -292,7 +365,7 @@ class TableVacuum:
             self._hands.warnings.append(f"an older checkpoint, which is not needed, cannot be read: {error}")
             return None
 
-    def _prepare_purge(self, snapshot: Snapshot, number: int, left: Sequence[Candidate]) -> bool:
+    def _prepare_purge(self, snapshot: Snapshot, number: int, left: "_Left") -> bool:
         """Before markers are purged by the checkpoint with this number: ensures that two checkpoints cover them, and
         writes the purge record.
 

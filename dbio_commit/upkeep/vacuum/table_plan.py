@@ -1,7 +1,8 @@
 """Decides what vacuum deletes from a dbio table, when and why (PROTOCOL.md 10.2 to 10.5). Pure."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from dbio_commit.log.snapshot import Snapshot
@@ -9,8 +10,9 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, useless_parts
+from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, removed_files, useless_parts
 from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.state import live_among
 from dbio_commit.upkeep.vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 
@@ -27,7 +29,7 @@ IsSame = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Decides for each file of a table whether it is garbage, and whether it is due.
+    """Decides for each file of a table, or of a share of it, whether it is garbage, and whether it is due.
 
     Its snapshot must not be older than the aborts.
     """
@@ -36,6 +38,7 @@ class Judge:
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
+    may_respell: Callable[[str], bool] = lambda path: False
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Live and removed files that the store may list under another name, by their names in `names.fold`."""
     keep_unknown: bool = False
@@ -60,10 +63,20 @@ class Judge:
             assume_aborted=assume_aborted,
             layouts=snapshot.layouts,
         )
-        named: dict[str, list[str]] = {}
-        for path in filter(may_respell, (*known.removed, *known.live)):
-            named.setdefault(names.fold(path), []).append(path)
-        return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)
+        return cls(
+            known=known,
+            horizons=horizons,
+            untracked=untracked,
+            is_same=is_same,
+            may_respell=may_respell,
+            named=_named(known, may_respell),
+        )
+
+    def within(self, share: Snapshot) -> "Judge":
+        """The same for the files in another share of the table."""
+        live = {file.path for file in share.files}
+        known = replace(self.known, live=live, removed=removed_files(share.decided))
+        return replace(self, known=known, named=_named(known, self.may_respell))
 
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
         """The garbage among the entries of whole directories, with their markers. Live files may be left out."""
@@ -104,14 +117,21 @@ class Judge:
                     return entry._replace(path=path)
         return entry
 
-    def still_unknown(self, garbage: Iterable[Candidate]) -> list[Candidate]:
-        """The files of unknown transactions that this later snapshot does not know, either."""
-        known = self.known.aborted | self.known.committed | self.known.pending.keys()
-        return [
-            it
-            for it in garbage
-            if it.reason is Reason.UNKNOWN and it.tid not in known and it.path not in self.known.live
-        ]
+
+def _named(known: Known, may_respell: Callable[[str], bool]) -> dict[str, list[str]]:
+    named: dict[str, list[str]] = {}
+    for path in filter(may_respell, chain(known.removed, known.live)):
+        named.setdefault(names.fold(path), []).append(path)
+    return named
+
+
+def still_unknown(snapshot: Snapshot, garbage: Iterable[Candidate]) -> list[Candidate]:
+    """The files of unknown transactions that this later snapshot does not know, either."""
+    unknown = [it for it in garbage if it.reason is Reason.UNKNOWN]
+    log = snapshot.log
+    known = {it.tid for it in snapshot.transactions} | log.later.keys() | log.committed.keys() | log.started.keys()
+    live = live_among(snapshot.files, {it.path for it in unknown})
+    return [it for it in unknown if it.tid not in known and it.path not in live]
 
 
 def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_aborted: int = 0) -> bool:
@@ -120,7 +140,7 @@ def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_abor
     return new >= max(options.checkpoint_after, 1)
 
 
-def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
+def gone_files(snapshot: Snapshot, left: Container[str]) -> set[str]:
     """The removed files that are deleted. `left` are the non-live files that a listing after the snapshot found."""
     return {path for commit in snapshot.decided for path in commit.marker.removed if path not in left}
 
@@ -140,16 +160,15 @@ class PurgeBy(NamedTuple):
 
 
 def purge(
-    log: Log, checkpoint: PurgeBy, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
+    log: Log, checkpoint: PurgeBy, commits: Sequence[Decided], horizons: Horizons, *, needed: Collection[str]
 ) -> list[list[Candidate]]:
     """The markers that are no longer needed, in steps. Each step must be deleted before the next one begins.
 
-    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that
-    still exists: the commit markers that show that it is garbage stay. A commit marker whose start marker could not be
-    deleted stays, too: `TableVacuum._purge` ensures that, by their common tid.
+    Start markers come first, so that no listing shows a decided transaction as pending. `needed` are the transactions
+    whose commit markers show that files are garbage that still exist: these stay. A commit marker whose start marker
+    could not be deleted stays, too: `TableVacuum._purge` ensures that, by their common tid.
     """
     covered = checkpoint.covered
-    needed = _needed_markers(commits, left)
     starts = [
         Candidate.marker(entry, Reason.START_MARKER, tid)
         for tid, entry in sorted(log.started.items())
@@ -219,17 +238,32 @@ def superseded(entries: Iterable[Entry]) -> list[Candidate]:
     return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
 
 
-def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> set[str]:
-    """The tids whose markers show that existing files are garbage.
+class NeededMarkers:
+    """The transactions whose markers show that existing files are garbage.
 
     The checkpoint shows that, too, but DBIO's readers of an unpartitioned table read only markers.
     """
-    paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
-    needed = {tid for tid in paths.values() if tid}
-    for commit in commits:
-        if not paths.keys().isdisjoint(commit.marker.removed):
-            needed.add(commit.tid)
-            if commit.marker.dbio_commit and commit.marker.dbio_commit.operation == "adopt":
-                # It removed what earlier commits had hidden. Which commit hid which file is not recorded.
-                needed.update(it.tid for it in commits if not it.marker.added and not it.marker.removed)
-    return needed
+
+    def __init__(self) -> None:
+        self._needed: set[str] = set()
+        self._with_paths: set[str] = set()
+        self._is_left_by_adoption = False
+
+    def note(self, commits: Iterable[Decided], left: Iterable[Candidate]) -> None:
+        """Notes a share of the table: the garbage that is left in it, and all transactions with their paths in it."""
+        paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
+        self._needed.update(tid for tid in paths.values() if tid)
+        for commit in commits:
+            marker = commit.marker
+            if marker.added or marker.removed:
+                self._with_paths.add(commit.tid)
+            if not paths.keys().isdisjoint(marker.removed):
+                self._needed.add(commit.tid)
+                self._is_left_by_adoption |= bool(marker.dbio_commit and marker.dbio_commit.operation == "adopt")
+
+    def among(self, commits: Iterable[Decided]) -> set[str]:
+        """Those of all transactions. All shares of the table must have been noted."""
+        if not self._is_left_by_adoption:
+            return self._needed
+        # It removed what earlier commits had hidden. Which commit hid which file is not recorded.
+        return self._needed | {it.tid for it in commits if it.tid not in self._with_paths}

@@ -3,30 +3,25 @@
 Nothing is decided here: `table_plan` and `directory_plan` say what is garbage.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar
 
 from dbio_commit.base.errors import StoreError
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
+from dbio_commit.upkeep.walk import FEWEST_RANGES, Levels, Share, list_levels, ranges_of
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _BATCHES_AT_ONCE = 16
 """Batches of deletions between two checks whether to stop."""
-
-_FEWEST_RANGES, _IN_A_RANGE = 8, 5000
-"""For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many live
-files add one more. Each range begins a page of its own, of 1,000 objects."""
-
-_FEW = 5
-"""With fewer directories than this, the directories below them are divided."""
 
 _UNITS_AT_ONCE = 8 * CONCURRENCY
 """Units of directories to list between two checks whether to stop."""
@@ -58,29 +53,36 @@ class Workers:
 
     def __init__(self, store: Store, control: Control, spread: Spread | None) -> None:
         self._store, self._control, self._spread = store, control, spread
+        self._listed = 0
 
-    def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
-        """All directories except those that readers skip: the top levels first, then whole subtrees in parallel."""
+    def list_levels(self, snapshot: Snapshot | None = None) -> Levels:
+        """The top levels of the directories, except those that readers skip."""
+        return list_levels(
+            self._store, snapshot, enough=1 if self._spread else None, report=partial(self._count, since=self._listed)
+        )
+
+    def list_share(self, levels: Levels, share: Share, *, live: Set[str], files: int) -> Iterator[Listed]:
+        """All directories of a share of a table with so many live files: the top levels first, then whole subtrees in
+        parallel. Leaves out `live` files."""
+        yield from self._list(levels, share.has_top, ranges_of(self._store, share, files=files), live)
+
+    def list_tree(self) -> Iterator[Listed]:
+        """All directories except those that readers skip."""
+        levels = self.list_levels()
+        yield from self._list(levels, True, self._store.neighbours(levels.below, FEWEST_RANGES), frozenset())
+
+    def _list(self, levels: Levels, has_top: bool, groups: Sequence[Sequence[str]], live: Set[str]) -> Iterator[Listed]:
         keep = _LeaveOut(live)
-        level, listed = [""], 0
-        enough = 1 if self._spread else _FEW if self._store.lists_ranges else CONCURRENCY
-        while level == [""] or 0 < len(level) < enough:
-            listings = self._store.ask_each(self._store.list_directory, level)
-            below: list[str] = []
-            for directory, listing in zip(level, listings, strict=True):
-                yield keep(directory, listing.entries, listing.directories)
-                below += filter(names.is_data_file, listing.directories)
-                listed += len(listing.entries)
-            level = below
-            self.report("listing", listed, None)
-        in_order = sorted(level, key=lambda directory: f"{directory}/")
-        ranges = max(_FEWEST_RANGES, min(CONCURRENCY, len(live) // _IN_A_RANGE))
-        groups = self._store.neighbours(in_order, ranges)
+        for directory, listing in levels.listed.items() if has_top else ():
+            yield keep(directory, listing.entries, listing.directories)
         units = [(unit, [path for top in unit for path in keep.below(top)]) for unit in groups]
         for found in self._on_workers(partial(list_below, self._store), units):
             yield from found
-            listed += sum(len(it.entries) + it.live for it in found)
-            self.report("listing", listed, None)
+            self._count(sum(len(it.entries) + it.live for it in found), since=self._listed)
+
+    def _count(self, listed: int, *, since: int) -> None:
+        self._listed = since + listed
+        self.report("listing", self._listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
         """Deletes in batches. After each group of batches, gives the paths and the failures among them."""

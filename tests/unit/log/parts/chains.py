@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from dbio_commit.commit import parts as writers
+from dbio_commit.log.parts import forgetting
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names, parts
@@ -85,19 +86,47 @@ def write_root(store: MemoryStore, before: Checkpoint, checkpoint: Checkpoint) -
     return writers.write_parts(store, snapshot, checkpoint)
 
 
+def write_slices(
+    store: MemoryStore, before: Checkpoint, news: Sequence[Decided], gone: Collection[str], keep_since: datetime
+) -> Checkpoint:
+    """The same slice by slice. The checkpoint before it has parts."""
+    outlines = {it.tid: it for it in (*before.outlines(news), *news)}
+    # An outline says that its transaction adds what is removed now. Only here, that may be a path that is forgotten.
+    for commit in before.commits:
+        added = [path for path in outlines[commit.tid].marker.added if path in commit.marker.added]
+        outlines[commit.tid] = commit._replace(marker=with_fields(outlines[commit.tid].marker, added=added))
+    transactions = [outlines[it.tid] for it in in_order([*before.commits, *news])]
+    snapshot: Any = SimpleNamespace(
+        checkpoint=before, news=news, transactions=transactions, log=Log(), layouts=frozenset()
+    )
+    checkpoint = replace(NO_CHECKPOINT, number=before.number + 1, known_since=before.known_since)
+    with patch.object(forgetting, "resolve", lambda commits: [*map(once, resolve(commits))]):
+        found = writers.write_changes(
+            store, snapshot, checkpoint, gone=gone, noted=(), keep_since=keep_since, is_due=True
+        )
+    assert found
+    return found
+
+
 @dataclass
 class Chain:
-    """Checkpoints of both forms, one after the other."""
+    """Checkpoints of both forms, one after the other. Those with parts are written at once, and slice by slice."""
 
     store: MemoryStore
     body: Checkpoint = NO_CHECKPOINT
     root: Checkpoint = NO_CHECKPOINT
+    sliced: Checkpoint = NO_CHECKPOINT
+    other_store: MemoryStore = field(default_factory=MemoryStore)
+    """It has the parts of `sliced`."""
+    referring: set[str] = field(default_factory=set)
+    """The transactions that have removed files by reference."""
 
     def write(
         self, new: Sequence[Decided], *, gone: Collection[str] = (), keep_since: datetime = NOW - timedelta(days=9999)
     ) -> None:
         """The next checkpoint, as `write_checkpoint` makes it from the last one and the new transactions."""
         number = self.body.number + 1
+        self.referring |= {it.tid for it in new if it.marker.removed_tids}
         body, root = (
             replace(
                 NO_CHECKPOINT,
@@ -107,7 +136,7 @@ class Chain:
             )
             for commits, known_since in (
                 condense(
-                    [*map(once, resolve(in_order([*before.commits, *new])))],
+                    [*map(once, in_order(resolve([*before.commits, *new])))],
                     gone=gone,
                     noted=(),
                     keep_since=keep_since,
@@ -116,11 +145,16 @@ class Chain:
                 for before in (self.body, self.root)
             )
         )
+        if number == 1:
+            self.sliced = write_root(self.other_store, self.sliced, root)
+        else:
+            self.sliced = write_slices(self.other_store, self.sliced, [*map(once, new)], gone, keep_since)
         self.body = decode_checkpoint(encode_checkpoint(body, created=NOW), number=number, where=WHERE)
         root = write_root(self.store, self.root, root)
         if root.parts:  # of a table without any transaction there are none
             decode_checkpoint(encode_root(root, created=NOW), number=number, where=WHERE)
         self.root = root
+        assert (self.sliced.state, self.sliced.known_since) == (root.state, root.known_since)
 
     def read(self, order: Callable[[list[Part]], Sequence[Part]] = lambda parts: parts) -> list[Decided]:
         """The transactions in the parts, which are read in this order."""
@@ -128,6 +162,15 @@ class Chain:
 
     def check(self, order: Callable[[list[Part]], Sequence[Part]] = lambda parts: parts) -> None:
         assert [*map(said, self.read(order))] == [*map(said, self.body.commits)]
+        sliced = StoredCommits(PartReader(self.other_store, self.sliced.number), order([*self.sliced.parts]))
+        assert [*map(self._said, sliced)] == [*map(self._said, self.body.commits)]
+
+    def _said(self, commit: Decided) -> Any:
+        """What is removed by references has no order."""
+        told = [*said(commit)]
+        if commit.tid in self.referring:
+            told[3] = sorted(told[3])
+        return told
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.commit import parts as writers
+from dbio_commit.log.parts import windows
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.rows import listed
 from dbio_commit.protocol import parts
@@ -22,6 +23,13 @@ from dbio_commit.testing import MemoryStore
 from tests.builders import NOW, data, marker
 from tests.unit.log.parts.chains import WHERE, Chain, Steps, any_merges, merging, said, write_root
 from tests.unit.protocol.test_checkpoint import checkpoints
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "WINDOW_ROWS", 2)
+    monkeypatch.setattr(writers, "MOST_ROWS_AT_ONCE", 5)
+
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

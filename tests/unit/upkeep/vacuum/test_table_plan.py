@@ -20,14 +20,16 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
-from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons, emptied
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons, by_directory, emptied
 from dbio_commit.upkeep.vacuum.table_plan import (
     Judge,
+    NeededMarkers,
     PurgeBy,
     checkpoint_is_due,
     checkpoints_to_purge_by,
     gone_files,
     purge,
+    still_unknown,
     timed_out,
 )
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
@@ -199,10 +201,10 @@ def test_a_file_whose_transaction_a_later_snapshot_knows_is_not_unknown_any_more
     tids = [f"100000000000000000{i}" for i in range(5)]
     files = [entry(data(tid), OLD) for tid in tids]
     found = judge().garbage([*files, entry("export.csv", OLD)])
-    later = judge(
+    later = snapshot(
         committed(tids[0], [data(tids[0])]), committed(tids[1]), aborted(tids[2]), log=log_of(started(tids[3]))
     )
-    assert [it.path for it in later.still_unknown(found)] == [data(tids[4])]
+    assert [it.path for it in still_unknown(later, found)] == [data(tids[4])]
 
 
 @age
@@ -355,7 +357,10 @@ def purged(
     log: Log, *commits: Decided, covered: Sequence[str] | None = None, number: int = 1, left: Sequence[Candidate] = ()
 ) -> list[set[str]]:
     checkpoint = PurgeBy(number, {it.tid for it in commits if covered is None or it.tid in covered})
-    return [{it.path for it in step} for step in purge(log, checkpoint, commits, HORIZONS, left=left)]
+    needed = NeededMarkers()
+    needed.note(commits, left)
+    steps = purge(log, checkpoint, commits, HORIZONS, needed=needed.among(commits))
+    return [{it.path for it in step} for step in steps]
 
 
 def test_start_markers_go_before_commit_markers_and_those_before_checkpoints_and_turns() -> None:
@@ -387,7 +392,7 @@ def test_nothing_is_purged_without_a_checkpoint() -> None:
 def test_markers_carry_their_tid_so_that_a_commit_marker_can_wait_for_its_start_marker() -> None:
     log = log_of(started(TID), marker(TID), started(OTHER, OLD), marker(OTHER, NOW - timedelta(days=31)))
     commits = [committed(TID), aborted(OTHER, at=NOW - timedelta(days=31))]
-    starts, decisions, _ = purge(log, PurgeBy(1, {it.tid for it in commits}), commits, HORIZONS, left=[])
+    starts, decisions, _ = purge(log, PurgeBy(1, {it.tid for it in commits}), commits, HORIZONS, needed=())
     assert [(it.tid, it.reason) for it in starts] == [(TID, Reason.START_MARKER), (OTHER, Reason.START_MARKER)]
     assert [(it.tid, it.reason) for it in decisions] == [(TID, Reason.COMMIT_MARKER), (OTHER, Reason.ABORT_MARKER)]
 
@@ -477,24 +482,24 @@ def tree(**contents: int) -> Mapping[str, Contents]:
 
 def test_a_directory_is_emptied_when_all_that_was_in_it_is_deleted() -> None:
     found = tree(root=5, day_is_1=2, day_is_2=2)
-    assert emptied(found, ["day=1/a", "day=1/b", "day=2/a"]) == ["day=1"]
+    assert emptied(found, by_directory(["day=1/a", "day=1/b", "day=2/a"])) == ["day=1"]
 
 
 def test_directories_are_emptied_from_below_and_the_root_never() -> None:
     found = tree(root=0, a_is_1=0, a_is_1__b_is_1=1, a_is_1__b_is_2=1, a_is_2=0, a_is_2__b_is_1=2)
     deleted = ["a=1/b=1/x", "a=1/b=2/x", "a=2/b=1/x"]
-    assert emptied(found, deleted) == ["a=1/b=1", "a=1/b=2", "a=1"]
-    assert emptied(tree(root=1), ["x"]) == []
-    assert emptied({}, []) == []
+    assert emptied(found, by_directory(deleted)) == ["a=1/b=1", "a=1/b=2", "a=1"]
+    assert emptied(tree(root=1), {"": 1}) == []
+    assert emptied({}, {}) == []
 
 
 def test_a_directory_that_holds_one_that_readers_skip_is_not_empty() -> None:
-    assert emptied({"": Contents(1, ["day=1"]), "day=1": Contents(1, ["day=1/_temporary"])}, ["day=1/a"]) == []
+    assert emptied({"": Contents(1, ["day=1"]), "day=1": Contents(1, ["day=1/_temporary"])}, {"day=1": 1}) == []
 
 
 def test_of_directories_that_held_nothing_only_partitions_go() -> None:
     found = tree(root=0, day_is_1=0, on_purpose=0, day_is_2=0, day_is_2__on_purpose=0)
-    assert emptied(found, []) == ["day=1"]
+    assert emptied(found, {}) == ["day=1"]
 
 
 # --- reports ------------------------------------------------------------------------------------------------------
