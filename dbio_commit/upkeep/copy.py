@@ -82,8 +82,8 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         _write_history(source, target, clock, snapshot, gone=copied.gone)
     except ObjectNotFoundError as error:  # a part of the checkpoint
         raise HistoryLostError(
-            f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Remove what was copied "
-            "with `dbio drop`, and copy again"
+            f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Remove what was "
+            "copied with `dbio drop`, and copy again"
         ) from error
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(

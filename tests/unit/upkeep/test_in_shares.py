@@ -1,4 +1,5 @@
-"""A table with parts is checked and dropped share by share, with the same result as the same table with one body."""
+"""A table with parts is checked, dropped and copied share by share, with the same result as the same table
+with one body."""
 
 import random
 from dataclasses import replace
@@ -13,13 +14,16 @@ from dbio_commit.commit.roots import TableRoot
 from dbio_commit.log.table_state import table_snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
+from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep import walk as walks
 from dbio_commit.upkeep.check import CheckReport
+from dbio_commit.upkeep.copy import CopyReport, copy_table
 from tests import builders
 from tests.builders import NOW, OLD, columns, data
 from tests.faults import once
 from tests.tiny_parts import in_parts, in_slices
+from tests.unit.log.parts.chains import said
 
 SEEDS = 15
 
@@ -34,8 +38,10 @@ def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 class World(builders.World):
     """A table by region and day whose files and markers are put by hand."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, healthy: bool = False) -> None:
         super().__init__(descriptor=False)
+        self.healthy = healthy
+        """Whether all live files are as their markers record them."""
         self.put_json("_dbio_table", {**builders.DESCRIPTOR, "partition_columns": ["region", "day"]})
         self.chance, self.count = random.Random(seed), 0
         self.live: list[str] = []
@@ -61,7 +67,7 @@ class World(builders.World):
                 return
             case "plain":
                 paths, told = [*paths, f"{self.directory()}/export {tid}.parquet"], {}
-            case "misplaced" if chance.random() < 0.3:
+            case "misplaced" if not self.healthy and chance.random() < 0.3:
                 paths, told = [*paths, f"region=a/{data(tid)}"], {"turn": self.count}
             case "app":
                 told = {"app": {"id": "job", "version": self.count}, "turn": self.count}
@@ -72,27 +78,31 @@ class World(builders.World):
         removed = chance.sample(self.live, min(len(self.live), chance.randint(0, 4)))
         self.mark(tid, paths, removed, at=at, **told)
         for path in paths:
-            if chance.random() < 0.9:
-                self.data(path, chance.choice([5, 5, 5, 5, 0, 6]))
+            if self.healthy or chance.random() < 0.9:
+                self.data(path, 5 if self.healthy else chance.choice([5, 5, 5, 5, 0, 6]))
         self.data(f"{self.directory()}/{data(tid, 99)}")  # of a failed attempt
         self.live = [path for path in (*self.live, *paths) if path not in removed]
+        for path in removed:
+            if chance.random() < 0.5:  # vacuum has deleted it
+                self.objects.pop(path, None)
 
     def told(self, paths: list[str]) -> dict[str, Any]:
-        return {"size": [5] * len(paths), "rows": [1] * len(paths)}
+        day = {"min": [0] * len(paths), "max": [self.count] * len(paths), "nulls": [0] * len(paths)}
+        return {"size": [5] * len(paths), "rows": [1] * len(paths), "statistics": {"id": day}}
 
     def strangers(self) -> None:
         """What others leave."""
         for path in (
             *(f"{self.directory()}/{name}" for name in ("notes.txt", "untracked.parquet", data("777"), ".hidden")),
             *("README.txt", "x.parquet", f"region=a/{data('9')}", "region=b/day=1/_committed_5", "_other/_dbio_table"),
-            f"region=zz/day=1/{data('888')}",
+            *(f"region=zz/day=1/{data('888')}", f"region=b/day=1/{data('5', 50)}"),
         ):
             self.data(path)
 
 
-def some_world(seed: int) -> World:
+def some_world(seed: int, *, healthy: bool = False) -> World:
     """A table with some checkpoints, newer markers, and what others have left."""
-    world = World(seed)
+    world = World(seed, healthy=healthy)
     for _ in range(world.chance.randint(1, 25)):
         world.act()
         if world.chance.random() < 0.2:
@@ -243,3 +253,34 @@ def test_a_table_below_a_large_one_is_found_before_anything_is_deleted(
     with in_slices(), pytest.raises(InvalidInputError, match=f"holds another table, memory://table/{path}"):
         large.drop(everything=True)
     assert large.store.objects == before
+
+
+# --- copy ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_copy_of_a_table_with_parts_has_the_same_history(seed: int) -> None:
+    world = some_world(seed, healthy=True)
+    copies: list[Table] = []
+    reports: list[CopyReport] = []
+    for table in (world.table(), in_parts(world.table())):
+        target = MemoryStore(world.clock, url="memory://copy")
+        with in_slices():
+            report = copy_table(table.store, target, world.clock)
+        copies.append(Table.over(target, world.clock))
+        reports.append(report)
+    assert reports[0] == reports[1]
+    one, other = (it.snapshot() for it in copies)
+    assert other.checkpoint.is_root
+    assert [*map(said, other.decided)] == [*map(said, one.decided)]
+    assert sorted(other.files, key=str) == sorted(one.files, key=str)
+    assert (other.schema, other.settings, other.app_versions) == (one.schema, one.settings, one.app_versions)
+    assert other.checkpoint.known_since == one.checkpoint.known_since
+    data_of = [{path: it for path, it in as_memory(table).objects.items() if "/" in path} for table in copies]
+    assert data_of[0].keys() == data_of[1].keys()
+    assert replace(copies[1].check(), garbage={}) == replace(copies[0].check(), garbage={})
+
+
+def as_memory(table: Table) -> MemoryStore:
+    assert isinstance(table.store, MemoryStore)
+    return table.store
