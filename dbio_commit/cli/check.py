@@ -101,6 +101,7 @@ def _pending_json(it: PendingTransaction) -> dict[str, Any]:
 
 def _facts(report: CheckReport) -> Mapping[str, str]:
     damaged = sum(damage.found for damage in report.wrong_size)
+    garbage = [*report.garbage.values()]
     return {
         "live": files_text(report.live_files, report.live_size),
         "missing": files_text(len(report.missing), report.missing_size) if report.missing else "",
@@ -108,7 +109,7 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "misread": count_text(len(report.misread), "file") if report.misread else "",
         "corrupt": count_text(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": count_text(len(report.pending), "transaction"),
-        "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
+        "garbage": files_text(sum(map(len, garbage)), sum(map(size_of, garbage))),
         "foreign": f"{total_text(report.foreign)}: not Parquet, ignored" if report.foreign else "",
         "copied": f"until {time_text(report.redated_until)}: earlier states cannot be read"
         if report.redated_until

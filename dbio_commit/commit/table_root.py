@@ -156,6 +156,10 @@ class TableRoot(Root):
         """The whole log as one state, for a snapshot and for callers that need all of it."""
         return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over, base=self._base)
 
+    def settled_now(self) -> Settled:
+        """As `settled`, of the log as it is listed now. Raises TableNotFoundError."""
+        return self._read_now(TableRoot.settled)
+
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())
 
@@ -442,7 +446,7 @@ class TableRoot(Root):
             nonlocal had
             new = unread(self.store, log, remembered_id(self.store, self.clock)) - had
             if len(new) > AHEAD_MARKERS or sum(entry.size for entry in new) > AHEAD_BYTES:
-                self._read_now(TableRoot.settled)
+                self.settled_now()
                 had |= new
 
         return read_ahead

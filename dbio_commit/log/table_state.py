@@ -18,9 +18,13 @@ from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, current
 from dbio_commit.store import Store
 
 
-def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
+def table_snapshot(
+    store: Store, settled: Settled, *, as_of: AsOf = None, ignore_corrupt: bool = False, unchecked: bool = False
+) -> Snapshot:
     """The state now, or as of a time or tid.
 
+    If it is `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not
+    looked up.
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
@@ -31,13 +35,14 @@ def table_snapshot(store: Store, settled: Settled, *, as_of: AsOf = None, ignore
     files = live_files(commits)
     before = NO_METADATA if as_of else checkpoint.metadata
     layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
-    check_partitions(store, files, layout)
+    if not unchecked:
+        check_partitions(store, files, layout)
     if as_of is not None:
         _refuse_vacuumed(store, files, decided, as_of)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=with_sizes(store, files),
+        files=files if unchecked else with_sizes(store, files),
         partition_columns=layout,
         first_layout=tuple(settled.descriptor.partition_columns),
         decided=tuple(commits),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from dbio_commit.data.fitting import lost, misfit, respelled, without
@@ -21,14 +22,20 @@ def silent(phase: str, done: int, total: int | None) -> None:
     """No report of progress."""
 
 
-def look_at_all(store: Store, paths: Sequence[str], progress: Progress = silent) -> Iterable[tuple[str, Footer | None]]:
-    """The footer of each file, by one request each; None for a file that does not exist. Raises StoreError."""
+def look_at_all(
+    store: Store, paths: Iterable[str], progress: Progress = silent, *, total: int | None = None
+) -> Iterator[tuple[str, Footer | None]]:
+    """The footer of each file, by one request each; None for a file that does not exist. Raises StoreError.
+
+    `total` is the number of files, if it is known.
+    """
     look = partial(look_at, store, statistics=False)
-    for start in range(0, len(paths), _AT_ONCE):
-        progress("files looked at", start, len(paths))
-        some = paths[start : start + _AT_ONCE]
+    left, done = iter(paths), 0
+    progress("files looked at", 0, total)
+    while some := [*islice(left, _AT_ONCE)]:
         yield from zip(some, store.in_parallel(look, some), strict=True)
-    progress("files looked at", len(paths), len(paths))
+        done += len(some)
+        progress("files looked at", done, total)
 
 
 def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
@@ -68,17 +75,19 @@ def _respelled(footer: Footer, columns: Mapping[str, Any], partition_columns: Se
 
 def find_wrong(
     store: Store,
-    paths: Sequence[str],
+    paths: Iterable[str],
     columns: Mapping[str, Any] | None,
     partition_columns: Sequence[str],
     progress: Progress = silent,
+    *,
+    total: int | None = None,
 ) -> dict[str, str]:
     """Files that some reader cannot read, or reads as something else, or that have a column nobody sees: by path, the
     reason.
 
-    `columns` are the table's, if they are known. Raises StoreError.
+    `columns` are the table's, if they are known. `total` is the number of paths. Raises StoreError.
     """
-    looked = look_at_all(store, paths, progress)
+    looked = look_at_all(store, paths, progress, total=total)
     told = ((path, _wrong(footer, columns, partition_columns)) for path, footer in looked if footer is not None)
     return {path: wrong for path, wrong in told if wrong}
 

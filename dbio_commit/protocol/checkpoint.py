@@ -132,6 +132,12 @@ class Checkpoint:
         """Whether its transactions are in parts."""
         return self.state is not None
 
+    def whole(self, tids: Collection[str]) -> Sequence[Decided]:
+        """Those of these transactions that it covers, with all of their paths."""
+        if isinstance(self.commits, CommitsInParts):
+            return self.commits.whole(tids)
+        return [commit for commit in self.commits if commit.tid in tids]
+
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
         """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
         if not isinstance(self.commits, CommitsInParts):

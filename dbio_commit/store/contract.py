@@ -5,7 +5,7 @@ Paths are relative to the root of the table, with "/" between components. The ca
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -114,6 +114,10 @@ class Store(ABC):
 
         `links=False` leaves out symbolic links and what lies behind them. Only a local disk has any.
         """
+
+    def each_file(self, under: str = "") -> Iterator[Entry]:
+        """As `list_files`, one after the other. A local disk lists one directory at a time."""
+        yield from self.list_files(under)
 
     lists_ranges: ClassVar[bool] = False
     """Whether `list_below`, for many directories, takes no more requests than there are pages of objects in them."""

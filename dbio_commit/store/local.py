@@ -5,7 +5,7 @@ import io
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from time import perf_counter, thread_time
@@ -119,6 +119,9 @@ class LocalStore(Store):
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return list(self._tree.walk(under, links=links))
+
+    def each_file(self, under: str = "") -> Iterator[Entry]:
+        return self._tree.walk(under, links=True)
 
     def list_directory(self, under: str = "") -> Listing:
         found = Listing([], [])

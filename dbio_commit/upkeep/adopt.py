@@ -163,7 +163,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     rows: dict[str, int | None] = {}
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
-    for path, footer in look_at_all(store, newest_first, progress):
+    for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first)):
         if footer is None:
             raise CommitConflictError(
                 f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "

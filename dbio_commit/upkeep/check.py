@@ -1,8 +1,9 @@
 """Finds what is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from dbio_commit.base.clock import Clock
@@ -11,20 +12,21 @@ from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import Markers, read_markers, until_quiet
-from dbio_commit.log.table_state import check_partitions
+from dbio_commit.log.table_state import check_partitions, table_snapshot
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, useless_parts
+from dbio_commit.protocol.garbage import Known, Reason, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
 from dbio_commit.store import Store
+from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.publish import find_problems
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
@@ -142,8 +144,9 @@ def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Pr
         report, found = until_quiet(store, lambda: _check(store, clock))
         if not files:
             return report
-        present = sorted(found.live - {*report.missing})
-        return replace(report, misread=find_wrong(store, present, found.schema, found.partition_columns, progress))
+        present, count = found.present({*report.missing}), report.live_files - len(report.missing)
+        wrong = find_wrong(store, present, found.schema, found.partition_columns, progress, total=count)
+        return replace(report, misread=wrong)
     except CheckpointLostError as error:
         raise CheckpointLostError(*error.args, *_say_how_to_rebuild(store, clock)) from None
 
@@ -170,29 +173,25 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> list[str]:
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
-    entries = store.list_files()  # before the log, so that no commit in between makes them look like garbage
-    root = open_root(store, clock, entries=entries)
-    found = _look_at_table(root, entries) if isinstance(root, TableRoot) else _look_at_directories(root, entries)
-    sizes = {entry.path: entry.size for entry in entries}
-    overlooked = store.stat_many([path for path in found.expected if path not in sizes])  # committed since that listing
-    sizes |= {entry.path: entry.size for entry in overlooked if entry}
-    missing = found.expected.keys() - sizes.keys()
+    root = open_root(store, clock)
+    found = _look_at_table(root) if isinstance(root, TableRoot) else _look_at_directories(root)
+    files, now = found.files, clock.now()
     report = CheckReport(
         url=store.url,
         scope=root.scope,
-        live_files=len(found.live),
-        live_size=sum(sizes.get(path, 0) for path in found.live),
-        missing=sorted(missing),
-        missing_size=sum(found.expected[path] for path in missing if found.expected[path] != UNKNOWN_SIZE),
-        wrong_size=[
-            WrongSize(path=path, expected=size, found=sizes[path])
-            for path, size in sorted(found.expected.items())
-            if size != UNKNOWN_SIZE and sizes.get(path, size) != size
-        ],
+        live_files=files.live,
+        live_size=files.size,
+        missing=sorted(files.missing),
+        missing_size=sum(size for size in files.missing.values() if size != UNKNOWN_SIZE),
+        wrong_size=[WrongSize(path=path, expected=size, found=other) for path, size, other in sorted(files.wrong_size)],
         corrupt={path: str(error) for path, error in found.corrupt.items()},
-        pending=_pending(found.logs, entries, clock.now()),
-        garbage=found.garbage,
-        foreign=[entry for entry in entries if entry.path in found.foreign and entry.path not in found.live],
+        pending=[
+            PendingTransaction(tid=tid, started=at, age=now - at, files=count, size=size)
+            for tid, at in sorted(found.pending.items(), key=lambda item: item[1])
+            for count, size in [files.written[tid]]
+        ],
+        garbage=files.garbage,
+        foreign=files.foreign,
         applications=found.applications,
         another_vacuum=found.another_vacuum,
         publications=found.publications,
@@ -204,83 +203,77 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
         redated_until=found.redated_until,
         unread_values=found.unread_values,
         keeps_versions=store.keeps_versions(),
-        misread={path: "it is empty" for path in sorted(found.live) if sizes.get(path) == 0},
+        misread=dict.fromkeys(sorted(files.empty), "it is empty"),
     )
     return report, found
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the markers record, in either scope."""
+    """What the markers record, in either scope, and what the listings show."""
 
-    logs: list[Log]
-    foreign: set[str]
-    live: set[str] = field(default_factory=set)
-    expected: dict[str, int] = field(default_factory=dict)
-    """The live files by the markers, with their sizes."""
+    pending: Mapping[str, datetime]
+    """When each pending transaction began, by its tid."""
+    files: FoundFiles
+    present: Callable[[Set[str]], Iterator[str]]
+    """The live files except some, which are missing."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
-    garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
-    useless_statistics: Mapping[str, str] = field(default_factory=dict)
+    useless_statistics: dict[str, str] = field(default_factory=dict)
     without_statistics: dict[str, int] = field(default_factory=dict)
     unkept_statistics: str = ""
     refused_settings: Sequence[str] = ()
     strange: Sequence[str] = ()
     redated_until: datetime | None = None
-    unread_values: Mapping[str, str] = field(default_factory=dict)
+    unread_values: dict[str, str] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     """The table's columns, as Spark's JSON, if a writer recorded them."""
     partition_columns: Sequence[str] = ()
 
     def look_for_statistics(
-        self, store: Store, scope: Scope, read: Markers, commits: Mapping[str, CommitMarker]
+        self, store: Store, read: Markers, commits: Mapping[str, CommitMarker], *, checked: Set[str] = frozenset()
     ) -> None:
-        """Finds which statistics are missing. `commits` are all of them by the path of the marker, `read` those whose
-        markers were read."""
-        self.useless_statistics = _useless(store, commits)
-        self.unkept_statistics = read.unkept.say(store.url, scope) if read.unkept else ""
+        """Finds which statistics are missing. `commits` are by the path of the marker, `read` are the markers that were
+        read. The statistics of the `checked` can be read."""
+        self.useless_statistics |= _useless(store, {path: it for path, it in commits.items() if path not in checked})
         for path, marker in commits.items():
             if is_lean(marker) and marker.added and not (read.unkept and path in read.valid):
-                self.without_statistics[path] = len(marker.added)
-
-    def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
-        for entry in files:
-            if entry.path not in self.foreign and (why := known.why_not_live(entry, strangers)):
-                self.garbage.setdefault(why.reason, []).append(entry)
+                self.without_statistics[path] = self.without_statistics.get(path, 0) + len(marker.added)
 
 
-def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
+def _look_at_table(root: TableRoot) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
     refuse_losses(store, settled.log, settled.checkpoint)  # also those that no reader has needed yet
-    log, checkpoint, commits = settled.log, settled.checkpoint, settled.decided
-    metadata = settled.metadata(commits)
-    layout = settled.layout(metadata)
-    own = {commit.tid: commit.marker for commit in commits}
+    snapshot = table_snapshot(store, settled, ignore_corrupt=True, unchecked=True)
+    log, checkpoint, metadata, layout = snapshot.log, snapshot.checkpoint, snapshot.metadata, snapshot.partition_columns
     # A late task may have put the purged start marker of a covered transaction again.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
-    foreign = {entry.path for entry in entries if is_foreign(entry.path)}
-    found = _Found([replace(log, started=undecided)], foreign=foreign)
-    files_now = live_files(commits)
-    found.expected = {file.path: file.size for file in files_now}
+    pending = _pending([replace(log, started=undecided)], now)
+    found = _Found(pending, FoundFiles.of(pending), partial(live_paths, snapshot), dict(settled.markers.corrupt))
     types = partition_types(metadata.schema, layout)
-    found.unread_values = {it.path: f"{it.column}: {it.why}" for it in find_unread(files_now, types)}
-    found.live = set(found.expected)
-    found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
-    by_path = {names.committed(tid): marker for tid, marker in own.items()}
-    found.look_for_statistics(store, Scope.TABLE, settled.markers, by_path)
-    known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
-    files = (entry for entry in entries if names.is_data_file(entry.path))
-    found.judge(known, files, find_markers_below(entries))
+    # `refuse_losses` has read the statistics in parts
+    checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
+    for some in compare_table(store, snapshot, found.files):
+        files = LiveFiles.of(some.files)
+        found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
+        own = {commit.tid: commit.marker for commit in some.decided}
+        if files.outside(layout):
+            found.corrupt |= _misplaced(store, own, live={*files.paths()}, columns=layout)
+        by_path = {names.committed(tid): marker for tid, marker in own.items()}
+        found.look_for_statistics(store, settled.markers, by_path, checked=checked)
+    if found.files.is_doubtful():
+        found.files.judge_again(table_snapshot(store, root.settled_now(), ignore_corrupt=True, unchecked=True))
+    found.unkept_statistics = _unkept(store, root.scope, settled.markers)
     if parts := [it.entry for it in useless_parts(log, checkpoint)]:
-        found.garbage[Reason.PART] = parts
-    found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
+        found.files.garbage[Reason.PART] = parts
+    found.applications = list_applications(snapshot.transactions, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
     ).in_words()
-    found.publications = find_problems(store, entries, settled.descriptor.id)
+    found.publications = find_problems(store, found.files.published, settled.descriptor.id)
     found.strange, found.redated_until = settled.strange, settled.redated_until
     found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()
@@ -288,24 +281,35 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     return found
 
 
-def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Found:
-    directories = root.directories
-    found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
-    committed = [entry for log in found.logs for entry in log.committed.values()]
-    read = read_markers(root.store, committed, scope=root.scope).refuse_gone()
-    markers, found.corrupt = read.valid, read.corrupt
-    found.look_for_statistics(root.store, root.scope, read, markers)
+def _look_at_directories(root: DirectoryRoot) -> _Found:
+    store, directories = root.store, root.directories
+    logs = [it.log for it in directories.values()]
+    committed = [entry for log in logs for entry in log.committed.values()]
+    read = read_markers(store, committed, scope=root.scope).refuse_gone()
+    markers = read.valid
+    pending = _pending(logs, root.clock.now())
+    files, live, expected = FoundFiles.of(pending), set[str](), dict[str, int]()
+    found = _Found(pending, files, lambda missing: iter(sorted(live - missing)), read.corrupt)
+    found.look_for_statistics(store, read, markers)
+    found.unkept_statistics = _unkept(store, root.scope, read)
+    foreign = {entry.path for it in directories.values() for entry in it.foreign}
     for path, directory in directories.items():
         decided = directory.log.committed
         own = {tid: markers[entry.path] for tid, entry in decided.items() if entry.path in markers}
-        found.expected |= _expected(path, own.values())
+        expected |= _expected(path, own.values())
         visible = {file.path: file.size for file in visible_files(directory, own)}
-        other = set(not_parquet(root.store, visible.items()))
-        found.foreign |= other
-        found.live |= visible.keys() - other
-        known = Known.of(commits_in(directory, own), live=found.live, log=directory.log)
-        found.judge(known, directory.files.values())
+        other = set(not_parquet(store, visible.items()))
+        foreign |= other
+        live |= visible.keys() - other
+        known = Known.of(commits_in(directory, own), live=live, log=directory.log)
+        files.judge(known, directory.files.values(), foreign=foreign)
+    entries = (entry for it in directories.values() for entry in (*it.files.values(), *it.foreign))
+    files.compare(store, entries, expected=expected, live=live, foreign=foreign)
     return found
+
+
+def _unkept(store: Store, scope: Scope, read: Markers) -> str:
+    return read.unkept.say(store.url, scope) if read.unkept else ""
 
 
 def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str]:
@@ -349,17 +353,10 @@ def _sized(marker: CommitMarker) -> Iterator[tuple[str, int]]:
     return zip(marker.added, files.size if files else [UNKNOWN_SIZE] * len(marker.added), strict=True)
 
 
-def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> list[PendingTransaction]:
+def _pending(logs: Iterable[Log], now: datetime) -> dict[str, datetime]:
+    """When each pending transaction began, by its tid."""
     started: dict[str, datetime] = {}
     for log in logs:
         for tid in log.pending:
             started[tid] = min(log.started[tid].modified, started.get(tid, now))
-    sizes: dict[str, list[int]] = {tid: [] for tid in started}
-    for entry in entries:
-        writer = names.parse_data_file(names.split(entry.path)[1])
-        if writer in sizes and names.is_data_file(entry.path):  # not Hadoop's checksum of a data file
-            sizes[writer].append(entry.size)
-    return [
-        PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))
-        for tid, at in sorted(started.items(), key=lambda item: item[1])
-    ]
+    return started

@@ -8,6 +8,7 @@ a copy was killed, `dbio drop` removes it.
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -26,6 +27,7 @@ from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
+from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.tombstone import Tombstone
@@ -75,27 +77,52 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
     target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
-    sizes = _copy_files(source, target, snapshot)
-    _write_history(source, target, clock, snapshot, copied=sizes.keys())
+    try:
+        copied = _copy_files(source, target, snapshot)
+        _write_history(source, target, clock, snapshot, gone=copied.gone)
+    except ObjectNotFoundError as error:  # a part of the checkpoint
+        raise HistoryLostError(
+            f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Remove what was "
+            "copied with `dbio drop`, and copy again"
+        ) from error
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(
             f"another process has begun to drop the copy {target.url}; check what is there, and copy again"
         )
     publish_as_set(target, clock, snapshot.settings)
     return CopyReport(
-        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=len(sizes), size=sum(sizes.values())
+        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=copied.files, size=copied.size
     )
 
 
-def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, int]:
-    """Copies every file that a commit added and that is still there. Returns their sizes, by path."""
+class _Copied(NamedTuple):
+    """What was copied."""
+
+    files: int
+    size: int
+    gone: Collection[str]
+    """The removed files that were not copied, since vacuum has deleted them."""
+
+
+def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> _Copied:
+    """Copies every file that a commit added and that is still there."""
+    files = size = 0
+    gone: set[str] = set()
+    for some in snapshot.slices():
+        sizes = _copy_some(source, target, some)
+        files, size = files + len(sizes), size + sum(sizes.values())
+        gone.update(path for commit in some.decided for path in commit.marker.removed if path not in sizes)
+    return _Copied(files, size, gone)
+
+
+def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
+    """Copies the files of a slice. Returns their sizes, by path."""
     recorded = {
         path: size
-        for commit in snapshot.decided
+        for commit in some.decided
         for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
     }
-    live = {file.path for file in snapshot.files}
-    paths = sorted(recorded)
+    live = {file.path for file in some.files}
 
     def copy(path: str) -> tuple[str, int] | None:
         try:
@@ -109,7 +136,7 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, i
                 "again"
             ) from error
 
-    found = dict(filter(None, source.in_parallel(copy, paths, at_once=COPIES)))
+    found = dict(filter(None, source.in_parallel(copy, sorted(recorded), at_once=COPIES)))
     target.make_durable(found)
     return found
 
@@ -126,32 +153,35 @@ def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
     return size
 
 
-def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
+def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, gone: Collection[str]) -> None:
     """Writes two checkpoints with the history, a purge record (no markers hold it), the last turn, the descriptor."""
-    removed = {path for commit in snapshot.decided for path in commit.marker.removed}
-    commits, known_since = condense(
-        snapshot.decided,
-        gone=removed.difference(copied),
-        noted=(),
-        keep_since=datetime.min.replace(tzinfo=clock.now().tzinfo),
-        known_since=snapshot.checkpoint.known_since,
-    )
+    before = snapshot.checkpoint
     checkpoint = Checkpoint(
-        number=1,
-        commits=tuple(commits),
+        number=snapshot.log.checkpoint_after(before.number) if before.is_root else 1,
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
-        known_since=known_since,
+        known_since=before.known_since,
         redated_until=snapshot.redated_until,
         table_id=snapshot.table_id,
     )
-    first, body = put_parts(target, snapshot, checkpoint, created=clock.now(), is_first=True)
-    _create(target, names.checkpoint(1), body)
+    keep_since = datetime.min.replace(tzinfo=clock.now().tzinfo)
+    if before.is_root:
+        first = _copy_parts(source, target, snapshot, checkpoint, gone=gone, keep_since=keep_since)
+        body = encode_root(first, created=clock.now())
+    else:
+        commits, known_since = condense(
+            snapshot.decided, gone=gone, noted=(), keep_since=keep_since, known_since=before.known_since
+        )
+        checkpoint = replace(checkpoint, commits=tuple(commits), known_since=known_since)
+        first, body = put_parts(target, snapshot, checkpoint, created=clock.now(), is_first=True)
+    number = first.number
+    _create(target, names.checkpoint(number), body)
     encode_second = encode_root if first.is_root else encode_checkpoint  # it names the same parts
-    _create(target, names.checkpoint(2), encode_second(replace(first, number=2), created=clock.now()))
-    _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
-    if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # later turns have higher numbers
-        _create(target, names.turn(last), encode(Turn(tid=snapshot.decided[-1].tid, table_id=snapshot.table_id)))
+    second = encode_second(replace(first, number=number + 1), created=clock.now())
+    _create(target, names.checkpoint(number + 1), second)
+    _create(target, names.purge(number), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
+    if (last := read_last_turn(source, snapshot.log)) and snapshot.transactions:  # later turns have higher numbers
+        _create(target, names.turn(last), encode(Turn(tid=snapshot.transactions[-1].tid, table_id=snapshot.table_id)))
     descriptor = read_descriptor(source, snapshot.log)
     if descriptor.id != snapshot.table_id:
         raise CommitConflictError(
@@ -159,6 +189,30 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
             "`dbio drop`, and copy again"
         )
     _create(target, names.DESCRIPTOR, encode(descriptor))
+
+
+def _copy_parts(
+    source: Store,
+    target: Store,
+    snapshot: Snapshot,
+    checkpoint: Checkpoint,
+    *,
+    gone: Collection[str],
+    keep_since: datetime,
+) -> Checkpoint:
+    """Copies the parts of a large table, and writes new ones with what they lack. Returns the first root.
+
+    Its number follows that of the original's root, since parts record numbers.
+    """
+    from dbio_commit.commit.parts import write_changes  # imports pyarrow, which small tables do without
+
+    objects = [name for part in snapshot.checkpoint.parts for name in part.objects]
+    source.in_parallel(lambda name: copy_object(source, name, target, name), objects, at_once=COPIES)
+    target.make_durable(objects)
+    here = replace(snapshot, log=Log())  # the parts that are not needed any more are not copied
+    root = write_changes(target, here, checkpoint, gone=gone, noted=(), keep_since=keep_since, is_due=True)
+    assert root, "due"
+    return root
 
 
 def _create(target: Store, path: str, body: bytes) -> None:

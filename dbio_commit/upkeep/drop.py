@@ -4,9 +4,10 @@ As soon as the tombstone exists, there is no table for readers and writers. If a
 it. Rules: PROTOCOL.md section 12.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -23,18 +24,25 @@ from dbio_commit.commit.directory_root import check_directories, refuse_nested
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.turns import SETTLE_S
+from dbio_commit.log.late import Late
 from dbio_commit.log.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
+from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_markers_below
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import lean
 from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import layout_of
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import find_own, is_published
+from dbio_commit.upkeep.publish import DIRECTORIES, find_own
+from dbio_commit.upkeep.walk import each_object, walk
 
 _ROUNDS = 10
 """How often a drop repeats its steps because of late writers."""
@@ -78,26 +86,24 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
     aborted: list[str] = []
-    deleted: dict[str, int] = {}
+    deleted = size = 0
+    emptied: set[str] = set()
     for _ in range(_ROUNDS):
         aborted += _end_writers(store, clock, tombstone, known)
         if not everything:
             _refuse_commits(store, clock, tombstone)
-        found, left = _sort(store)
-        for batch in found:
+        left: set[str] = set()
+        for step in filter(None, _sort(store, left)):
             _require(store, tombstone)
-            _delete(store, batch, same=buried)
-            deleted |= {entry.path: entry.size for entry in batch}
+            _delete(store, step, same=buried)
+            deleted, size = deleted + len(step), size + sum(entry.size for entry in step)
+            emptied.update(names.split(entry.path)[0] for entry in step)
         if not _left_in_log(store):
             _delete(store, [tombstone], same=buried)
-            store.remove_directories({names.split(path)[0] for path in deleted} - {""})
-            _log.info("%s: dropped, %d objects deleted", store.url, len(deleted))
+            store.remove_directories(emptied - {""})
+            _log.info("%s: dropped, %d objects deleted", store.url, deleted)
             return DropReport(
-                url=store.url,
-                deleted=len(deleted),
-                size=sum(deleted.values()),
-                aborted=tuple(aborted),
-                left=tuple(left),
+                url=store.url, deleted=deleted, size=size, aborted=tuple(aborted), left=tuple(sorted(left))
             )
     raise CommitConflictError(
         f"{store.url} was dropped, but others keep writing to it: stop the writers, then run `dbio drop` again"
@@ -135,19 +141,22 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
 
 
 def _refuse_others(store: Store, log: Log) -> None:
-    entries = store.list_files()
     if log.descriptor is None:
+        entries = store.list_files()
         log = parse_log(store.list_log())  # the descriptor comes before all else of its table
-    if log.descriptor is None:
-        refuse_lost_descriptor(store, log)
-        check_directories(store, (entry.path for entry in entries))
-        if is_empty(parse_directories(entries)):
-            raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-        raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a dbio table, and nothing was "
-            "deleted; delete it with the tools of its store"
-        )
-    for entry in entries:
+        if log.descriptor is None:
+            refuse_lost_descriptor(store, log)
+            check_directories(store, (entry.path for entry in entries))
+            if is_empty(parse_directories(entries)):
+                raise TableNotFoundError(f"there is no table at {store.url}; check the path")
+            raise InvalidInputError(
+                f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a dbio table, and nothing was "
+                "deleted; delete it with the tools of its store"
+            )
+    checkpoint = NO_CHECKPOINT
+    with suppress(ObjectNotFoundError):  # a vacuum was faster
+        checkpoint = _checkpoint(store, log)
+    for entry in each_object(store, _state(store, log, checkpoint)):
         refuse_nested(store, entry.path)
 
 
@@ -208,49 +217,99 @@ def _left_in_log(store: Store) -> bool:
 # --- what goes ----------------------------------------------------------------------------------------------------
 
 
-def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
-    """What to delete, step by step, and the paths of the files that stay, since they do not belong to the table.
+def _sort(store: Store, left: set[str]) -> Iterator[list[Entry]]:
+    """What to delete, step by step. Adds to `left` the files that stay, since they do not belong to the table.
 
     Start markers are deleted before commit markers. So at every moment a late writer finds an abort marker, or no start
-    marker, and gives up.
+    marker, and gives up. Of the log, only what was listed before the data files is deleted: so the next round finds the
+    files of a later marker.
     """
-    entries = store.list_files(links=False)
-    named = _named(store)
+    listed = [entry for entry in store.list_log() if _is_of_log(entry.path)]
+    log = parse_log(listed)
+    yield from _sort_published(store, log, left)
+    for entries, named in _shares(store, log):
+        yield from _sort_files(entries, named, left)
+    rest = [entry for entry in listed if entry.path != names.DROPPED]
+    first = (Kind.STARTED, Kind.COMMITTED)
+    yield from ([entry for entry in rest if _kind(entry.path) is kind] for kind in first)
+    yield [entry for entry in rest if _kind(entry.path) not in first]
+
+
+def _sort_published(store: Store, log: Log, left: set[str]) -> list[list[Entry]]:
+    """The publications. The descriptor, whose id shows which are the table's own, is deleted after them."""
+    listings = store.ask_each(partial(store.list_files, links=False), [*DIRECTORIES.values()])
+    entries = [entry for found in listings for entry in found]
+    steps = find_own(store, entries, read_descriptor(store, log).id) if log.descriptor else []
+    left.update({entry.path for entry in entries} - {entry.path for step in steps for entry in step})
+    return steps
+
+
+def _sort_files(entries: Sequence[Entry], named: Collection[str], left: set[str]) -> list[list[Entry]]:
+    """The data files of some directories, and the markers there. `named` are the paths that commits added or removed.
+
+    The markers that name them, at the root, are deleted after them.
+    """
     strangers = _strangers(entries, named)
     data = [entry for entry in entries if _belongs(entry.path, named, strangers)]
     below = [entry for entry in entries if _marker(entry.path, strangers)]
-    log = [entry for entry in store.list_log() if _is_of_log(entry.path) and entry.path != names.DROPPED]
-    published = find_own(store, entries, table_id) if (table_id := _table_id(store)) else []
-    steps: list[list[Entry]] = [*published, data, below]
-    for kind in (Kind.STARTED, Kind.COMMITTED, None):
-        step = [entry for entry in log if kind is None or _kind(entry.path) is kind]
-        log = [entry for entry in log if entry not in step]
-        steps.append(step)
-    going = {entry.path for step in (*published, data, below) for entry in step}
-    left = [
-        it.path for it in entries if it.path not in going and (names.is_data_file(it.path) or is_published(it.path))
-    ]
-    return [step for step in steps if step], sorted(left)
+    going = {entry.path for step in (data, below) for entry in step}
+    left.update(it.path for it in entries if it.path not in going and names.is_data_file(it.path))
+    return [data, below]
 
 
-def _table_id(store: Store) -> str | None:
-    """The table's id. None if the descriptor is gone, which is deleted after all publications."""
-    log = parse_log(store.list_log())
-    return read_descriptor(store, log).id if log.descriptor else None
+def _shares(store: Store, log: Log) -> Iterator[tuple[Sequence[Entry], set[str]]]:
+    """All files, each time with the paths in their directories that commits added or removed. A small table is one
+    share."""
+    try:
+        yield from _list_shares(store, log, _checkpoint(store, log))
+    except CorruptMarkerError:  # a part is lost: the files in it are found by the tids in their names
+        yield from _list_shares(store, log, NO_CHECKPOINT)
 
 
-def _named(store: Store) -> set[str]:
-    """The paths that any commit added or removed. The markers that name them are deleted after these files."""
-    log = parse_log(store.list_log())
-    named, covered = set[str](), frozenset[str]()
-    with suppress(CorruptMarkerError):  # its files are found by the tids in their names
-        checkpoint = read_checkpoint(store, log)
-        named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
-        covered = frozenset(checkpoint.covered)
+def _list_shares(store: Store, log: Log, checkpoint: Checkpoint) -> Iterator[tuple[Sequence[Entry], set[str]]]:
+    state = _state(store, log, checkpoint, [*_read_news(store, log, checkpoint.covered)])
+    if not checkpoint.is_root:
+        yield store.list_files(links=False), _named(state)
+        return
+    for share, entries in walk(store, state):
+        yield entries, _named(share.snapshot)
+
+
+def _named(state: Snapshot) -> set[str]:
+    return {path for commit in state.decided for path in (*commit.marker.added, *commit.marker.removed)}
+
+
+def _checkpoint(store: Store, log: Log) -> Checkpoint:
+    """The newest checkpoint. None if it cannot be read: its files are found by the tids in their names."""
+    with suppress(CorruptMarkerError):
+        return read_checkpoint(store, log)
+    return NO_CHECKPOINT
+
+
+def _read_news(store: Store, log: Log, covered: Collection[str]) -> Iterator[Decided]:
+    """The transactions that no checkpoint covers, as far as their markers can be read."""
     for part in in_parts(log.uncovered(covered)):
         markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
-        named |= {path for marker in markers.values() for path in (*marker.added, *marker.removed)}
-    return named
+        for tid, entry in part.items():
+            if entry.path in markers:
+                yield Decided(entry.modified, tid, lean(markers[entry.path]))
+
+
+def _state(store: Store, log: Log, checkpoint: Checkpoint, news: Sequence[Decided] = ()) -> Snapshot:
+    """What is known of a table that may be dropped already, and whose log may be damaged. Without live files."""
+    first = read_descriptor(store, log).partition_columns if log.descriptor else ()
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=(),
+        partition_columns=layout_of(checkpoint.metadata.settings, first),
+        decided=() if checkpoint.is_root else (*checkpoint.commits, *news),
+        news=tuple(news),
+        outlines=Late(lambda: [*checkpoint.outlines(news), *news]) if checkpoint.is_root else None,
+        checkpoint=checkpoint,
+        log=log,
+        source=Source(store),
+    )
 
 
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:

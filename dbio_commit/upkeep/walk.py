@@ -81,11 +81,10 @@ def divide(snapshot: Snapshot, below: Sequence[str]) -> Iterator[Share]:
 
     Together the shares have all paths, and each path is in one of them. The first has what is in the top levels.
     """
-    weights = snapshot.weigh(below) if below else []
-    if sum(weights) <= SHARE_ROWS:
+    groups = _groups(snapshot, below)
+    if len(groups) <= 1:
         yield Share(below, True, snapshot.below(Subtrees((), is_rest=True)))
         return
-    groups = _groups(below, weights)
     within = [Subtrees(below, is_rest=True), *map(Subtrees, groups)]
     for i, (directories, some) in enumerate(zip([(), *groups], snapshot.each_below(within), strict=True)):
         yield Share(directories, i == 0, some)
@@ -116,6 +115,22 @@ def walk(store: Store, snapshot: Snapshot) -> Iterator[tuple[Share, list[Entry]]
         yield share, entries
 
 
+def each_object(store: Store, snapshot: Snapshot) -> Iterator[Entry]:
+    """All objects of a table, one after the other, also those in directories that readers skip."""
+    if store.has_directories or not snapshot.checkpoint.is_root:
+        yield from store.each_file()  # on a disk, also what is behind symbolic links
+        return
+    levels = list_levels(store, snapshot)
+    for listing in levels.listed.values():
+        yield from listing.entries
+        for directory in listing.directories:
+            if not names.is_data_file(directory):
+                yield from store.list_files(directory)
+    for directories in _groups(snapshot, levels.below):
+        for found in store.ask_each(store.list_below, store.neighbours(directories, CONCURRENCY)):
+            yield from found
+
+
 def _are_too_large(level: Sequence[str], snapshot: Snapshot) -> bool:
     """Whether a directory has too many rows, which the level below divides, at the cost of few requests."""
     depth = level[0].count("/") + 1 if level else 0
@@ -125,7 +140,10 @@ def _are_too_large(level: Sequence[str], snapshot: Snapshot) -> bool:
     return max(weights) > 2 * SHARE_ROWS and len(level) * _PAGE * 10 < sum(weights)
 
 
-def _groups(directories: Sequence[str], weights: Sequence[float]) -> list[Sequence[str]]:
+def _groups(snapshot: Snapshot, directories: Sequence[str]) -> list[Sequence[str]]:
+    weights = snapshot.weigh(directories) if directories else []
+    if sum(weights) <= SHARE_ROWS:
+        return [directories] if directories else []
     starts, total = [0], 0.0
     for i, weight in enumerate(weights):
         if total and total + weight > SHARE_ROWS:

@@ -4,6 +4,7 @@ Their texts come from outside. They are cut here, and can be encoded as UTF-8. T
 them.
 """
 
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -187,13 +188,14 @@ def look(
     streams: Sequence[StreamLag] = (),
 ) -> TableHealth:
     """The health of the table. `check` and `advice` come from `dbio check`. Without them, it reports no problems."""
-    sizes = [file.size for file in snapshot.files if file.size != UNKNOWN_SIZE]
-    partitions = sorted(_partitions(snapshot.files), key=lambda it: (-it.size, it.name))
+    sizes, found = _count(snapshot.files)
+    partitions = sorted(found, key=lambda it: (-it.size, it.name))
     others = partitions[MOST:]
-    committed = [commit for commit in snapshot.decided if not commit.marker.is_abort]
+    live = sum(it.files for it in partitions)
+    committed = [commit for commit in snapshot.transactions if not commit.marker.is_abort]
     last = max(committed, key=lambda commit: commit.modified, default=None)
     pending = _pending(snapshot, check, at)
-    applications = list_applications(snapshot.decided, remembered=snapshot.checkpoint.apps, now=at)
+    applications = list_applications(snapshot.transactions, remembered=snapshot.checkpoint.apps, now=at)
     applications.sort(key=lambda it: (it.committed is None, -it.committed.timestamp() if it.committed else 0, it.id))
     return TableHealth(
         url=_text(snapshot.url),
@@ -202,17 +204,17 @@ def look(
         ok=check.ok if check else None,
         advice=_text(advice, MOST_ADVICE),
         problems=_problems(check) if check else (),
-        live_files=len(snapshot.files),
+        live_files=live,
         live_size=sum(sizes),
-        unknown_sizes=len(snapshot.files) - len(sizes),
-        median_size=sorted(sizes)[len(sizes) // 2] if sizes else None,
+        unknown_sizes=live - len(sizes),
+        median_size=_nth(sizes, len(sizes) // 2) if sizes else None,
         partition_columns=tuple(map(_text, snapshot.partition_columns)),
         partitions=[Partition(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
         other_partitions=len(others),
         other_files=sum(it.files for it in others),
         other_size=sum(it.size for it in others),
         size_classes=_size_classes(sizes),
-        activity=_activity([(it.modified, _operation(it)) for it in snapshot.decided], at),
+        activity=_activity([(it.modified, _operation(it)) for it in snapshot.transactions], at),
         commits=len(committed),
         last_commit=LastCommit(tid=_text(last.tid), at=last.modified, operation=_operation(last)) if last else None,
         pending=pending[:MOST] if pending is not None else None,
@@ -240,14 +242,39 @@ def _operation(decided: Decided) -> str:
 # --- live files ---------------------------------------------------------------------------------------------------
 
 
-def _partitions(files: Iterable[DataFile]) -> list[Partition]:
-    """The partitions by directory, which is cheaper than by values: a table may have a million files."""
-    counts, sizes = Counter[str](), Counter[str]()
+def _count(files: Iterable[DataFile]) -> tuple["array[int]", list[Partition]]:
+    """The known sizes, and the partitions by directory, which is cheaper than by values.
+
+    A table may have millions of files, and those of a large one are read from its checkpoint while they are counted.
+    """
+    each, counts, sizes = array("q"), Counter[str](), Counter[str]()
     for file in files:
         directory = file.path.rpartition("/")[0]
         counts[directory] += 1
-        sizes[directory] += max(file.size, 0)  # UNKNOWN_SIZE is less
-    return [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()]
+        if file.size != UNKNOWN_SIZE:
+            sizes[directory] += file.size
+            each.append(file.size)
+    return each, [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()]
+
+
+_FEW_SIZES = 10_000
+"""How many sizes are sorted at once."""
+
+
+def _nth(sizes: "array[int]", n: int) -> int:
+    """`sorted(sizes)[n]`, without a list of all sizes, which takes five times as much memory."""
+    while len(sizes) > _FEW_SIZES:
+        low, high = min(sizes), max(sizes)
+        if low == high:
+            return low
+        width = (high - low) // 1000 + 1
+        counts = Counter((size - low) // width for size in sizes)
+        for number in sorted(counts):
+            if n < counts[number]:
+                sizes = array("q", (size for size in sizes if (size - low) // width == number))
+                break
+            n -= counts[number]
+    return sorted(sizes)[n]
 
 
 _BOUNDS = [digit * 10**power for power in range(3, 15) for digit in (1, 2, 5)]

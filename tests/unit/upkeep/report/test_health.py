@@ -1,18 +1,34 @@
 """The facts about a table that a page shows: what they add up to, and that they stay few."""
 
+from array import array
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dbio_commit import Table
 from dbio_commit.feed.streams import StreamLag
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.report.health import ABORTED, MOST, MOST_PERIODS, MOST_TEXT, Amount, TableHealth, Vacuumed, look
+from dbio_commit.upkeep.report import health as health_module
+from dbio_commit.upkeep.report.health import (
+    ABORTED,
+    MOST,
+    MOST_PERIODS,
+    MOST_TEXT,
+    Amount,
+    TableHealth,
+    Vacuumed,
+    _nth,
+    look,
+)
 from dbio_commit.upkeep.vacuum.report import in_short
 from tests.builders import World, data, marker
 from tests.reports import busy_table
+from tests.tiny_parts import in_parts, in_slices
 from tests.writers import stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
 
@@ -193,3 +209,20 @@ def test_a_busy_table_adds_up() -> None:
     assert sum(it.files for it in found.partitions) + found.other_files == found.live_files
     assert sum(it.size for it in found.partitions) + found.other_size == found.live_size
     assert sum(it.files for it in found.size_classes) == found.live_files
+
+
+def test_a_table_whose_state_is_in_parts_looks_the_same_and_is_never_read_as_a_whole() -> None:
+    table = busy_table(days=5)
+    table.checkpoint()
+    write_days(table, "overwrite_partitions", **{"2026-11-02": b"x" * 500})
+    table.begin(partition_by=["day"]).abort()
+    large = in_parts(table)
+    with in_slices():
+        assert health(large, checked=False) == health(table, checked=False)
+
+
+@given(st.lists(st.integers(0, 9) | st.integers(0, (1 << 63) - 1), min_size=1, max_size=50), st.data())
+def test_the_nth_size_is_found_without_sorting_all(sizes: list[int], choice: st.DataObject) -> None:
+    n = choice.draw(st.integers(0, len(sizes) - 1))
+    with patch.object(health_module, "_FEW_SIZES", 2):
+        assert _nth(array("q", sizes), n) == sorted(sizes)[n]
