@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cachetools import LRUCache
+from msgspec.structs import replace as with_fields
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
@@ -19,6 +20,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsIn
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout, Settings
@@ -85,9 +87,11 @@ def _source(name: str) -> Source:
 
 @internal(
     *(
+        "among",
         "app_versions",
         "below",
         "checkpoint",
+        "columns_of",
         "decided",
         "first_layout",
         "foreign",
@@ -290,10 +294,32 @@ class Snapshot:
 
     def whole(self, tids: Collection[str]) -> list[Decided]:
         """These transactions with all of their paths, oldest first. Of a large table, reads only what may have them."""
-        if self._in_parts is None or any(commit.marker.removed_tids for commit in self.news):
+        if self._in_parts is None:
             return [commit for commit in self.decided if commit.tid in tids]
         news = [commit for commit in self.news if commit.tid in tids]
-        return self._in_order([*self._in_parts.whole(tids), *news])
+        return self._resolved(self._in_order([*self._in_parts.whole(tids), *news]))
+
+    def _resolved(self, some: list[Decided]) -> list[Decided]:
+        """Some of the transactions as `resolve` returns them among all."""
+        referring = {it.tid for it in some if not self._rank.keys().isdisjoint(it.marker.removed_tids)}
+        if not referring:
+            return some
+        removed: dict[str, list[str]] = {}
+        infos: dict[str, CommitInfo | None] = {}
+        for part in self.slices():
+            for it in part.decided:
+                if it.tid in referring:
+                    removed.setdefault(it.tid, []).extend(it.marker.removed)
+                    infos[it.tid] = it.marker.dbio_commit
+
+        def resolved(it: Decided) -> Decided:
+            info, told = it.marker.dbio_commit, infos[it.tid]
+            assert info
+            assert told
+            info = with_fields(info, version=told.version, removed_tids=told.removed_tids)
+            return it._replace(marker=with_fields(it.marker, removed=removed[it.tid], dbio_commit=info))
+
+        return [resolved(it) if it.tid in referring else it for it in some]
 
     def slices(self) -> Iterator["Snapshot"]:
         """The same state in slices, so that a table of any size takes the same memory. A small table is one slice.
@@ -309,6 +335,19 @@ class Snapshot:
     def below(self, within: Subtrees) -> "Snapshot":
         """One such slice: with the paths in these directories. A small table stays whole."""
         return self if self._in_parts is None else self._slice(self._in_parts.below(self.news, within))
+
+    def among(self, paths: Collection[str]) -> "Snapshot":
+        """One such slice: with these paths. A small table stays whole. Reads only what may have them."""
+        if self._in_parts is None:
+            return self
+        state = self.checkpoint.state
+        return self._slice(self._in_parts.among(self.news, paths, hides=state is None or state.hides))
+
+    def columns_of(self, tid: str) -> Collection[str]:
+        """The columns of which the transaction has statistics, as its files spell them."""
+        if self._in_parts is not None and tid in self._in_parts.columns:
+            return self._in_parts.columns[tid]
+        return columns_in(self.transactions[self._rank[tid]].marker)
 
     @property
     def _in_parts(self) -> CommitsInParts | None:

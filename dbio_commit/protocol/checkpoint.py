@@ -87,6 +87,18 @@ class CommitsInParts(Sequence[Decided]):
         """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
 
     @abstractmethod
+    def among(self, news: Sequence[Decided], paths: Collection[str], *, hides: bool) -> list[Decided]:
+        """All of them and the news, with those of these paths that they have. Reads only what may have these paths.
+
+        `hides` is that of the root's state.
+        """
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, Collection[str]]:
+        """For each tid the columns with statistics, as the files spell them."""
+
+    @abstractmethod
     def below(self, news: Sequence[Decided], within: Subtrees) -> list[Decided]:
         """All of them and the news, with those of their paths that are in these directories."""
 
