@@ -14,10 +14,11 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
+from dbio_commit.log.late import Late
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.commits import Commit, Decided, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
@@ -31,6 +32,7 @@ from dbio_commit.protocol.state import (
     current_metadata,
     known_layouts,
     live_files,
+    total_size,
 )
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.versions import Versions, add_up
@@ -99,9 +101,10 @@ def _source(name: str) -> Source:
         "log",
         "metadata",
         "news",
+        "of_files",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "whole"),
+    *("origin", "redated_until", "refuse_patterns", "rows_of", "slices", "source", "strange", "transactions", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -149,7 +152,7 @@ class Snapshot:
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        size = self.files.size if isinstance(self.files, FilesInParts) else sum(max(it.size, 0) for it in self.files)
+        size = total_size(self.files)
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
@@ -215,7 +218,7 @@ class Snapshot:
             return self
         try:
             outline = parse_where(condition, self.schema, zone=time_zone)
-            return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
+            return replace(self, files=prune(self.files, self.of_files, outline, column_types(self.schema)))
         except RecursionError:
             raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
@@ -342,6 +345,20 @@ class Snapshot:
             return self
         state = self.checkpoint.state
         return self._slice(self._in_parts.among(self.news, paths, hides=state is None or state.hides))
+
+    @property
+    def of_files(self) -> Sequence[Decided]:
+        """The transactions with at least the paths of `files`, if these are some of a large table's."""
+        if self._in_parts is None or isinstance(self.files, FilesInParts) or not isinstance(self.decided, Late):
+            return self.decided
+        return self.among({file.path for file in self.files}).decided
+
+    def rows_of(self, files: Collection[DataFile]) -> Mapping[str, int | None]:
+        """How many rows some of the live files have, by path; None if it is not known. There may be more."""
+        if isinstance(self.files, FilesInParts):
+            return self.files.find({file.path for file in files})
+        tids = {file.tid for file in files}
+        return recorded_rows(commit for commit in self.of_files if commit.tid in tids)
 
     def columns_of(self, tid: str) -> Collection[str]:
         """The columns of which the transaction has statistics, as its files spell them."""
