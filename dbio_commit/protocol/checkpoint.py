@@ -135,6 +135,13 @@ class Checkpoint:
         """The tids of the transactions that it covers. Their own markers add nothing."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
 
+    def find(self, tids: Collection[str]) -> list[Decided]:
+        """Those of these transactions that it covers. Of a root, reads only the parts that may have their paths."""
+        if isinstance(self.commits, CommitsInParts):
+            covered = [tid for tid in tids if tid in self.commits.tids]
+            return self.commits.whole(covered) if covered else []
+        return [commit for commit in self.commits if commit.tid in tids]
+
     @property
     def is_root(self) -> bool:
         """Whether its transactions are in parts."""
@@ -159,7 +166,11 @@ NO_CHECKPOINT: Final = Checkpoint(0)
 
 def is_of_adoption(checkpoint: Checkpoint) -> bool:
     """Whether an adoption wrote it. Then one line has the files of the directory, and the other lines have none."""
-    told = [commit.marker for commit in checkpoint.commits if commit.marker.dbio_commit or commit.marker.data_files]
+    told = [
+        commit.marker
+        for commit in checkpoint.outlines(())
+        if commit.marker.dbio_commit or commit.marker.data_files or (checkpoint.is_root and commit.forgotten.added)
+    ]
     return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
 
 
