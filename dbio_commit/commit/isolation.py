@@ -41,10 +41,13 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
-    is_seen = not any(it.tid not in read.tids and not it.marker.is_abort for it in table.transactions)
-    news = set[str]() if is_seen else _bring_news(table.decided, read)
-    came = [file for file in table.files if file.tid in news] if news else []
-    if matching := read.may_match(replace(table, files=came)) if came else ():
+    unseen = {it.tid for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort}
+    since = table.whole(unseen) if unseen else []
+    news = _bring_news(since, read)
+    added = {path for commit in since if commit.tid in news for path in commit.marker.added}
+    part = table.among(added) if added else table
+    came = [file for file in part.files if file.tid in news] if added else []
+    if matching := read.may_match(replace(part, files=came)) if came else ():
         raise CommitConflictError(
             f"{len(matching)} files, first {matching[0].path}, were committed to {table.url} after transaction {tid} "
             "had read it, and the transaction might have changed their rows; nothing was committed: repeat it, or set "
@@ -52,12 +55,10 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
         )
 
 
-def _bring_news(decided: Sequence[Decided], read: Read) -> set[str]:
-    """Of commits, oldest first: those that came since, with rows that the rewrite should have seen."""
+def _bring_news(since: Sequence[Decided], read: Read) -> set[str]:
+    """Of commits that came since, oldest first: those with rows that the rewrite should have seen."""
     found = set[str]()
-    for commit in decided:
-        if commit.tid in read.tids or commit.marker.is_abort:
-            continue
+    for commit in since:
         if not commit.marker.is_data_change:  # such as a compaction: its rows come from the files that it removed
             # Removals that are no longer recorded may have been of any of these commits.
             is_news = bool(found and commit.forgotten.removed)

@@ -296,7 +296,7 @@ class TableRoot(Root):
             removed, origin = rules.removes(draft, table), table.origin
             if draft.read:
                 refuse_news(table, draft.read, tid=terms.tid)
-            shorten = partial(refer, live=table.files, commits=table.decided)
+            shorten = partial(refer, live=table.files, whole=table.whole)
             metadata = metadata_after(draft, table.metadata, turn, where=self.store.url)
             refuse_unread(table, removed, metadata, layout=terms.partition_columns)
         if origin is None or origin.dated is None:
@@ -375,8 +375,8 @@ class TableRoot(Root):
         """The result of a transaction that was committed before, with the paths that it removed if they can be read."""
         if marker.removed_tids:
             with suppress(DbioError):  # it is committed, whatever fails now
-                known = {commit.tid: commit.marker for commit in self._snapshot_now().decided}
-                return self.result(tid, known.get(tid, marker))
+                known = self._snapshot_now().whole({tid})
+                return self.result(tid, known[0].marker if known else marker)
         return self.result(tid, marker)
 
     def _skip(self, draft: Draft, turn: int | None = None) -> Commit:

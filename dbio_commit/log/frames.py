@@ -42,7 +42,7 @@ def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | Non
     target = pa.schema([field for field in schema if field.name in used])
     condition = _any_of(choices, target) if choices else None
     files = (
-        prune(snapshot.files, snapshot.decided, _outline(choices), column_types(known)) if choices else snapshot.files
+        prune(snapshot.files, snapshot.of_files, _outline(choices), column_types(known)) if choices else snapshot.files
     )
 
     def read(file: DataFile) -> list["pa.RecordBatch"]:

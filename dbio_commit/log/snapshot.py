@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cachetools import LRUCache
+from msgspec.structs import replace as with_fields
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
+from dbio_commit.log.late import Late
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.commits import Commit, Decided, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout, Settings
@@ -29,6 +32,7 @@ from dbio_commit.protocol.state import (
     current_metadata,
     known_layouts,
     live_files,
+    total_size,
 )
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.versions import Versions, add_up
@@ -85,9 +89,11 @@ def _source(name: str) -> Source:
 
 @internal(
     *(
+        "among",
         "app_versions",
         "below",
         "checkpoint",
+        "columns_of",
         "decided",
         "each_below",
         "first_layout",
@@ -96,9 +102,11 @@ def _source(name: str) -> Source:
         "log",
         "metadata",
         "news",
+        "of_files",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "weigh", "whole"),
+    *("origin", "redated_until", "refuse_patterns", "rows_of", "slices", "source", "strange", "transactions", "weigh"),
+    "whole",
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -146,7 +154,7 @@ class Snapshot:
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        size = self.files.size if isinstance(self.files, FilesInParts) else sum(max(it.size, 0) for it in self.files)
+        size = total_size(self.files)
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
@@ -212,7 +220,7 @@ class Snapshot:
             return self
         try:
             outline = parse_where(condition, self.schema, zone=time_zone)
-            return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
+            return replace(self, files=prune(self.files, self.of_files, outline, column_types(self.schema)))
         except RecursionError:
             raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
@@ -291,10 +299,32 @@ class Snapshot:
 
     def whole(self, tids: Collection[str]) -> list[Decided]:
         """These transactions with all of their paths, oldest first. Of a large table, reads only what may have them."""
-        if self._in_parts is None or any(commit.marker.removed_tids for commit in self.news):
+        if self._in_parts is None:
             return [commit for commit in self.decided if commit.tid in tids]
         news = [commit for commit in self.news if commit.tid in tids]
-        return self._in_order([*self._in_parts.whole(tids), *news])
+        return self._resolved(self._in_order([*self._in_parts.whole(tids), *news]))
+
+    def _resolved(self, some: list[Decided]) -> list[Decided]:
+        """Some of the transactions as `resolve` returns them among all."""
+        referring = {it.tid for it in some if not self._rank.keys().isdisjoint(it.marker.removed_tids)}
+        if not referring:
+            return some
+        removed: dict[str, list[str]] = {}
+        infos: dict[str, CommitInfo | None] = {}
+        for part in self.slices():
+            for it in part.decided:
+                if it.tid in referring:
+                    removed.setdefault(it.tid, []).extend(it.marker.removed)
+                    infos[it.tid] = it.marker.dbio_commit
+
+        def resolved(it: Decided) -> Decided:
+            info, told = it.marker.dbio_commit, infos[it.tid]
+            assert info
+            assert told
+            info = with_fields(info, version=told.version, removed_tids=told.removed_tids)
+            return it._replace(marker=with_fields(it.marker, removed=removed[it.tid], dbio_commit=info))
+
+        return [resolved(it) if it.tid in referring else it for it in some]
 
     def slices(self) -> Iterator["Snapshot"]:
         """The same state in slices, so that a table of any size takes the same memory. A small table is one slice.
@@ -324,6 +354,33 @@ class Snapshot:
         They are sorted by prefix. What no part has, and the files of a small table, count nothing.
         """
         return [0.0] * len(tops) if self._in_parts is None else self._in_parts.weigh(tops)
+
+    def among(self, paths: Collection[str]) -> "Snapshot":
+        """One such slice: with these paths. A small table stays whole. Reads only what may have them."""
+        if self._in_parts is None:
+            return self
+        state = self.checkpoint.state
+        return self._slice(self._in_parts.among(self.news, paths, hides=state is None or state.hides))
+
+    @property
+    def of_files(self) -> Sequence[Decided]:
+        """The transactions with at least the paths of `files`, if these are some of a large table's."""
+        if self._in_parts is None or isinstance(self.files, FilesInParts) or not isinstance(self.decided, Late):
+            return self.decided
+        return self.among({file.path for file in self.files}).decided
+
+    def rows_of(self, files: Collection[DataFile]) -> Mapping[str, int | None]:
+        """How many rows some of the live files have, by path; None if it is not known. There may be more."""
+        if isinstance(self.files, FilesInParts):
+            return self.files.find({file.path for file in files})
+        tids = {file.tid for file in files}
+        return recorded_rows(commit for commit in self.of_files if commit.tid in tids)
+
+    def columns_of(self, tid: str) -> Collection[str]:
+        """The columns of which the transaction has statistics, as its files spell them."""
+        if self._in_parts is not None and tid in self._in_parts.columns:
+            return self._in_parts.columns[tid]
+        return columns_in(self.transactions[self._rank[tid]].marker)
 
     @property
     def _in_parts(self) -> CommitsInParts | None:

@@ -61,7 +61,8 @@ def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) ->
 def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
     """Without files that are not Parquet: these cannot be rewritten."""
     names = [field["name"] for field in columns["fields"]]
-    doubtful = [file.path for file in doubtful_files(snapshot.decided, snapshot.files, names)]
+    files = doubtful_files(snapshot.transactions, snapshot.files, names, columns_of=snapshot.columns_of)
+    doubtful = [file.path for file in files]
     for path, footer in look_at_all(store, doubtful):
         if footer is not None and not footer.broken:
             yield path, footer

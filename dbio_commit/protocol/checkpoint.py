@@ -94,6 +94,18 @@ class CommitsInParts(Sequence[Decided]):
     def weigh(self, tops: Sequence[str]) -> list[float]:
         """About how many rows of files are in each of these directories, and below. They are sorted by prefix."""
 
+    @abstractmethod
+    def among(self, news: Sequence[Decided], paths: Collection[str], *, hides: bool) -> list[Decided]:
+        """All of them and the news, with those of these paths that they have. Reads only what may have these paths.
+
+        `hides` is that of the root's state.
+        """
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, Collection[str]]:
+        """For each tid the columns with statistics, as the files spell them."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -157,7 +169,11 @@ NO_CHECKPOINT: Final = Checkpoint(0)
 
 def is_of_adoption(checkpoint: Checkpoint) -> bool:
     """Whether an adoption wrote it. Then one line has the files of the directory, and the other lines have none."""
-    told = [commit.marker for commit in checkpoint.commits if commit.marker.dbio_commit or commit.marker.data_files]
+    told = [
+        commit.marker
+        for commit in checkpoint.outlines(())
+        if commit.marker.dbio_commit or commit.marker.data_files or (checkpoint.is_root and commit.forgotten.added)
+    ]
     return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
 
 

@@ -3,27 +3,33 @@
 Only their footers show how they spell columns, and which types they have.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers.commit import CommitMarker, columns_in
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, FilesInParts
+
+ColumnsOf = Callable[[str], Collection[str]]
+"""The columns of which a transaction has statistics, as its files spell them."""
 
 
-def doubtful_files(decided: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str]) -> list[DataFile]:
+def doubtful_files(
+    transactions: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str], *, columns_of: ColumnsOf
+) -> list[DataFile]:
     """Files that came by an adoption, from another DBIO writer, or from a writer that spelled a column otherwise; and
     their copies.
 
-    `columns` are the table's.
+    `columns` are the table's. The transactions need not have their paths.
     """
     spellings = {column.lower(): column for column in columns}
-    writers = {file.tid for file in files}  # a publication asks about a few files, and need not go over all commits
-    tids = {it.tid for it in decided if it.tid in writers and _is_doubtful(it.marker, spellings)}
+    if not isinstance(files, FilesInParts):  # a publication asks about a few files, and need not go over all
+        writers = {file.tid for file in files}
+        transactions = (it for it in transactions if it.tid in writers)
+    tids = {it.tid for it in transactions if not it.marker.is_abort and _is_doubtful(it, spellings, columns_of)}
     return [file for file in files if file.tid in tids] if tids else []
 
 
-def _is_doubtful(marker: CommitMarker, spellings: dict[str, str]) -> bool:
-    info = marker.dbio_commit
+def _is_doubtful(commit: Decided, spellings: dict[str, str], columns_of: ColumnsOf) -> bool:
+    info = commit.marker.dbio_commit
     if info is None or info.operation == "adopt" or info.metrics.get("numRestoredFiles"):
-        return bool(marker.added)
-    return any(spellings.get(name.lower(), name) != name for name in columns_in(marker))
+        return True
+    return any(spellings.get(name.lower(), name) != name for name in columns_of(commit.tid))

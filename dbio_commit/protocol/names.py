@@ -203,6 +203,11 @@ def parse_data_file(name: str) -> str | None:
     return match[1] if match else None
 
 
+def is_of(path: str, tid: str) -> bool:
+    """Whether this transaction wrote the data file, by its name."""
+    return parse_data_file(split(path)[1]) == tid
+
+
 def is_parquet(name: str) -> bool:
     """Whether a name (or path) ends as Parquet files do, whatever compression it names: ".snappy.parquet"."""
     return name[-len(_PARQUET) :].lower() == _PARQUET

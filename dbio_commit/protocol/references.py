@@ -3,7 +3,7 @@
 Readers replace the references by paths before anything else uses the marker (PROTOCOL.md 7.5).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -11,25 +11,34 @@ from msgspec.structs import replace
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import REFERRING, VERSION
 from dbio_commit.protocol.markers.commit import CommitMarker
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, live_among
 
 
-def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[Decided]) -> CommitMarker:
-    """The marker with references instead of paths, to transactions of whose files none stays live."""
+def refer(
+    marker: CommitMarker, *, live: Sequence[DataFile], whole: Callable[[Collection[str]], Iterable[Decided]]
+) -> CommitMarker:
+    """The marker with references instead of paths, to transactions of whose files none stays live.
+
+    `whole` returns transactions with all of their paths.
+    """
     info, removed = marker.dbio_commit, set(marker.removed)
-    goes, stays = list[DataFile](), set[str]()
+    goes, stays = dict[str | None, list[str]](), set[str | None]()
     for file in live:
         if file.path in removed:
-            goes.append(file)
+            goes.setdefault(file.tid, []).append(file.path)
         else:
-            stays.add(file.path)
-    gone = {commit.tid for commit in commits if stays.isdisjoint(commit.marker.added)}
-    by_path = [*(file.path for file in goes if file.tid not in gone), *marker.change_files]  # those were never live
-    tids = list(dict.fromkeys(file.tid for file in goes if file.tid in gone))
+            stays.add(file.tid)
+    gone = {tid for tid in goes.keys() - stays if tid}
+    if stays:  # another transaction may have added the same path once more, and then the live file counts as its own
+        added = [(path, it.tid) for it in whole(gone) for path in it.marker.added if path not in removed]
+        kept = live_among(live, {path for path, _ in added}) if added else ()
+        gone -= {tid for path, tid in added if path in kept}
+    tids = [tid for tid in goes if tid in gone]
     if info is None or not tids:
         return marker
+    by_path = [path for tid, paths in goes.items() if tid not in gone for path in paths]
     info = replace(info, version=REFERRING, removed_tids=tids)
-    return replace(marker, removed=by_path, dbio_commit=info)
+    return replace(marker, removed=[*by_path, *marker.change_files], dbio_commit=info)  # the latter were never live
 
 
 def resolve(commits: Sequence[Decided]) -> list[Decided]:

@@ -46,6 +46,11 @@ def live_among(files: Sequence[DataFile], paths: Collection[str]) -> set[str]:
     return {file.path for file in files if file.path in paths}
 
 
+def total_size(files: Sequence[DataFile]) -> int:
+    """In bytes, of all files whose size is known."""
+    return files.size if isinstance(files, FilesInParts) else sum(max(file.size, 0) for file in files)
+
+
 Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
 

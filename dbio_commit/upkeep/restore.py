@@ -12,13 +12,14 @@ from dbio_commit.base.errors import CommitConflictError, HistoryLostError, Inval
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, live_files
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
@@ -66,14 +67,20 @@ def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
             f"{store.url} had no commit as of {as_of}, and restoring that would remove all rows; nothing was restored: "
             "`dbio log` lists the states, and an overwrite without rows empties a table"
         )
+    if not {*then.tids} <= {*now.tids}:  # a commit came in between
+        now = read_snapshot(store, clock)
+    if not {*then.tids} <= {*now.tids}:
+        raise CommitConflictError(f"{store.url} was changed meanwhile; nothing was restored: restore again")
     plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
-    live = {file.path for file in now.files} if plan.has_its_columns else set[str]()
-    wanted = {file.path for file in then.files} if plan.has_its_columns else set[str]()
-    return replace(
-        plan,
-        back=[file for file in then.files if file.path not in live],
-        goes=[file for file in now.files if file.path not in wanted],
-    )
+    if not plan.has_its_columns:
+        return replace(plan, back=[*then.files], goes=[*now.files])
+    back, goes, tids = list[DataFile](), list[DataFile](), {*then.tids}
+    for part in now.slices():
+        wanted = with_sizes(store, live_files(commit for commit in part.decided if commit.tid in tids))
+        live, of_then = {file.path for file in part.files}, {*wanted.paths()}
+        back += (file for file in wanted if file.path not in live)
+        goes += (file for file in part.files if file.path not in of_then)
+    return replace(plan, back=back, goes=goes)
 
 
 def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
@@ -106,7 +113,9 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         transaction.keep_partitions()
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
-        _copy(store, transaction, plan.back, recorded_files(then.decided))
+        tids = {*then.tids}
+        told = now.among({file.path for file in plan.back}).decided
+        _copy(store, transaction, plan.back, recorded_files(commit for commit in told if commit.tid in tids))
         transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
         metrics = {"numRestoredFiles": len(plan.back)}
         return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)

@@ -15,6 +15,7 @@ from dbio_commit.log.parts.bounds import PartStatistics
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.slices import SlicedNews
 from dbio_commit.log.parts.windows import FileRows
+from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.footprint import commits_bytes
@@ -118,12 +119,26 @@ class StoredCommits(CommitsInParts):
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for within in each:
-            tables = self.files.tables(within.__contains__, overlaps=within.may_have)
+            tables = self.files.tables(
+                within.__contains__, overlaps=lambda first, last: within.may_have(first[0], last[0])
+            )
             files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
             yield [*self.some(files), *sliced.inside(within.__contains__)]
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
         return self.files.weigh(tops)
+
+    def among(self, news: Sequence[Decided], paths: Collection[str], *, hides: bool) -> list[Decided]:
+        stored = set(paths)
+        if not hides:  # then the parts have no path that its own transaction adds only now
+            stored.difference_update(path for it in news for path in it.marker.added if names.is_of(path, it.tid))
+        tables = (rows.of_paths(table, stored) for table in self.files.of_paths(stored)) if stored else ()
+        files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
+        return [*self.some(files), *SlicedNews(news).among(paths)]
+
+    @cached_property
+    def columns(self) -> Mapping[str, Collection[str]]:
+        return dict(zip(rows.listed(self.table["tid"]), rows.listed(self.table["columns"]), strict=True))
 
     def named(self, files: pa.Table) -> list[Decided]:
         """The transactions of these rows, with those of their paths that are in them."""

@@ -4,7 +4,7 @@ Rows are read range by range of their keys, so that a table of any size takes th
 asks for them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
@@ -50,7 +50,7 @@ class PartFiles(FilesInParts):
     # --- as a sequence --------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[DataFile]:
-        for table in self._live(None):
+        for table in self._live():
             yield from self._files(table)
         yield from self._new
 
@@ -90,7 +90,7 @@ class PartFiles(FilesInParts):
     # --- some of them ---------------------------------------------------------------------------------------------
 
     def whole(self) -> LiveFiles:
-        return _collected(chain(*map(self._files, self._live(None)), self._new))
+        return _collected(chain(*map(self._files, self._live()), self._new))
 
     def arrow(self) -> Iterator[pa.Table]:
         for table in self._live(None):
@@ -105,7 +105,7 @@ class PartFiles(FilesInParts):
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` has answered it
         chosen: list[DataFile] = []
-        for table in self._live(lambda text: may(names.parse_partition(text))):
+        for table in self._live(self._rows.tables(lambda text: may(names.parse_partition(text)))):
             files = self._files(table)
             if holds:
                 bounds = self._bounds(table, columns)
@@ -123,9 +123,9 @@ class PartFiles(FilesInParts):
 
     def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
         found: dict[str, int | None] = {}
-        directories = {names.split(path)[0] for path in paths}
-        for table in self._live(lambda text: text in directories):
-            found |= {row["path"]: row["rows"] for row in _dicts(table, paths)}
+        if stored := {*paths} - self._only_new:
+            for table in self._live(self._rows.of_paths(stored)):
+                found |= {row["path"]: row["rows"] for row in _dicts(table, stored)}
         told = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
         return found | {file.path: told.get(file.path) for file in self._new if file.path in paths}
 
@@ -146,7 +146,7 @@ class PartFiles(FilesInParts):
     def _lost(self) -> tuple[int, int]:
         """How many files of the parts' live ones are not live any more by the news, and their size."""
         if self._removed_tids:
-            left = [*chain.from_iterable(rows.listed(table["size"]) for table in self._live(None))]
+            left = [*chain.from_iterable(rows.listed(table["size"]) for table in self._live())]
             return self._state.files - len(left), self._state.bytes - sum(size or 0 for size in left)
         return len(self._gone), sum(size or 0 for size in self._gone.values())
 
@@ -159,13 +159,17 @@ class PartFiles(FilesInParts):
     @cached_property
     def _replaced(self) -> set[str]:
         """Paths that the news add, and perhaps the parts, too: they count once. A name with its writer's tid is new."""
-        return {file.path for file in self._new if names.parse_data_file(names.split(file.path)[1]) != file.tid}
+        return {file.path for file in self._new} - self._only_new
+
+    @cached_property
+    def _only_new(self) -> set[str]:
+        """Paths that the news add, and surely not the parts."""
+        return {file.path for file in self._new if file.tid and names.is_of(file.path, file.tid)}
 
     def _find(self, paths: Collection[str]) -> "_Found":
         """What the parts alone say of some paths."""
-        directories = {names.split(path)[0] for path in paths}
         found = _Found({}, set())
-        for table in self._rows.tables(lambda directory: directory in directories):
+        for table in self._rows.of_paths(paths):
             live = _live_rows(table, self._commit_keys)
             for row in _dicts(live, paths):
                 found.live[row["path"]] = row["size"]
@@ -175,10 +179,10 @@ class PartFiles(FilesInParts):
     def _commit_keys(self) -> Mapping[str, rows.Key]:
         return self._commits.keys
 
-    def _live(self, may: Callable[[str], bool] | None) -> Iterator[pa.Table]:
-        """The rows of live files in directories for which the function is true, table by table."""
+    def _live(self, tables: Iterable[pa.Table] | None = None) -> Iterator[pa.Table]:
+        """The rows of live files in these tables, which have all rows of each path; by default in all."""
         removed, replaced = self._removed, self._replaced
-        for table in self._rows.tables(may):
+        for table in self._rows.tables() if tables is None else tables:
             live = _live_rows(table, self._commit_keys)
             if removed or replaced:
                 live = _without(live, removed | replaced)

@@ -504,6 +504,12 @@ def as_one(paths: Any) -> bytes:
     return b"/%b/" % joined.as_buffer().to_pybytes()
 
 
+def of_paths(files: pa.Table, paths: Collection[str]) -> pa.Table:
+    """The rows of these paths."""
+    files = files.filter(pc.is_in(files["name"], value_set=texts({names.split(path)[1] for path in paths})))
+    return files.filter(numbers(path in paths for path in listed(paths_of(files))).cast(pa.bool_()))
+
+
 BoundsOf = Callable[[Sequence[str], Sequence[int], Sequence[int]], StoredBounds]
 """The statistics of some columns, for rows that are given by the numbers of their parts and by their places in them."""
 

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -54,6 +54,11 @@ class SlicedNews:
     def inside(self, may: Callable[[str], bool]) -> list[Decided]:
         """The transactions with their paths in directories for which the function is true."""
         return [it.commit for it in self._choose(filter(may, self._directories), lambda path: True)]
+
+    def among(self, paths: Collection[str]) -> list[Decided]:
+        """The transactions with those of these paths that they have."""
+        directories = {names.split(path)[0] for path in paths}
+        return [it.commit for it in self._choose(directories & self._places.keys(), paths.__contains__)]
 
     def _choose(self, directories: Iterable[str], is_inside: Callable[[str], bool]) -> "list[Placed]":
         added: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """The rows of files in the parts of a root, in windows of their keys, so that any number takes the same memory."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.protocol import names
 from dbio_commit.protocol.parts import Key, Part
+from dbio_commit.protocol.subtrees import Subtrees
 
 WINDOW_ROWS = 60_000
 """About how many rows are in memory at once."""
@@ -57,17 +59,21 @@ class FileRows:
         self._numbers = {part.name: i for i, part in enumerate(parts)}
 
     def tables(
-        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[str, str], bool] | None = None
+        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[Key, Key], bool] | None = None
     ) -> Iterator[pa.Table]:
         """The rows in directories for which `may` is true, without forgotten ones, in windows of keys.
 
-        `overlaps` is false if no such directory is between two directories, inclusive. All rows of a path are in one
-        table, which has the columns of `rows.located`, too.
+        `overlaps` is false if no wanted row is between two keys, inclusive. All rows of a path are in one table, which
+        has the columns of `rows.located`, too.
         """
         return (it.table for it in self.windows(may, overlaps=overlaps) if it.table.num_rows)
 
+    def below(self, within: Subtrees) -> Iterator[pa.Table]:
+        """The rows in these directories, as `tables`."""
+        return self.tables(within.__contains__, overlaps=lambda first, last: within.may_have(first[0], last[0]))
+
     def windows(
-        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[str, str], bool] | None = None
+        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[Key, Key], bool] | None = None
     ) -> Iterator[Window]:
         """As `tables`. Together the windows have all keys, with or without rows."""
         judged: dict[str, bool] = {}
@@ -92,6 +98,17 @@ class FileRows:
             if may is not None:
                 table = _in_directories(table, is_hopeful)
             yield Window(window.low, window.high, table)
+
+    def of_paths(self, paths: Collection[str]) -> Iterator[pa.Table]:
+        """The rows of these paths, and others, in tables as `tables` returns them. Reads only what may have them."""
+        directories = {names.split(path)[0] for path in paths}
+        keys = sorted({_key_of(path) for path in paths})
+
+        def overlaps(first: Key, last: Key) -> bool:
+            i = bisect_left(keys, (*first,))
+            return i < len(keys) and keys[i] <= (*last,)
+
+        return self.tables(directories.__contains__, overlaps=overlaps)
 
     def of_transactions(self, tids: Mapping[str, int]) -> pa.Table:
         """The rows of transactions, without forgotten ones. `tids` have the checkpoints that covered them first.
@@ -128,12 +145,12 @@ class FileRows:
         first = sum(group.rows for group in part.groups[: groups.first])
         return rows.located(table, self._numbers[part.name], first=first)
 
-    def _windows(self, is_hopeful: Callable[[str], bool], overlaps: Callable[[str, str], bool] | None) -> list[_Wanted]:
+    def _windows(self, is_hopeful: Callable[[str], bool], overlaps: Callable[[Key, Key], bool] | None) -> list[_Wanted]:
         chosen: list[tuple[Part, int]] = []
         for part in self.parts:
             ends = [*(group.first for group in part.groups[1:]), part.last]
             for i, (group, end) in enumerate(zip(part.groups, ends, strict=True)):
-                if overlaps is not None and not overlaps(group.first[0], end[0]):
+                if overlaps is not None and not overlaps(group.first, end):
                     continue
                 if group.directories is None or any(map(is_hopeful, group.directories)):
                     chosen.append((part, i))
@@ -158,6 +175,11 @@ class FileRows:
                     else:
                         window.groups.append(_Groups(part, i, i))
         return windows
+
+
+def _key_of(path: str) -> tuple[str, str]:
+    directory, name = names.split(path)
+    return directory, names.parse_data_file(name) or ""
 
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:

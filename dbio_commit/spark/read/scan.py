@@ -32,7 +32,7 @@ from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
+from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles, total_size
 from dbio_commit.spark.read.file_index import is_case_sensitive, read_by_index, takes_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
@@ -114,7 +114,7 @@ def prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
         return snapshot
     if not _logger.isEnabledFor(logging.INFO):  # adding up the sizes of a million files takes a second
         return pruned
-    all_bytes, kept_bytes = (sum(max(file.size, 0) for file in it.files) for it in (snapshot, pruned))
+    all_bytes, kept_bytes = (total_size(it.files) for it in (snapshot, pruned))
     _logger.info("%s: %d of %d files may hold such rows, %d of %d bytes; %d files were left out by the condition",
                  snapshot.url, len(pruned.files), len(snapshot.files), kept_bytes, all_bytes,
                  len(snapshot.files) - len(pruned.files))  # fmt: skip

@@ -11,10 +11,10 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
+from dbio_commit.protocol.commits import Commit, count_rows
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
-from dbio_commit.protocol.state import DataFile, FilesInParts
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
@@ -128,20 +128,14 @@ class Rewrite:
     def locate(self, files: Sequence[DataFile]) -> Located:
         """The rows of these files, of which there must be at least one."""
         located = Located.of(self.spark, self.table, files, self.schema)
-        recorded = self._recorded_rows(files)
+        recorded = self.snapshot.rows_of(files) if self.snapshot else {}
         known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
         return replace(located, rows=known)
 
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
         """How many rows these files hold; None if the writer of one did not record it."""
-        return count_rows((file.path for file in files), self._recorded_rows(files))
-
-    def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
-        if self.snapshot and isinstance(self.snapshot.files, FilesInParts):
-            return self.snapshot.files.find({file.path for file in files})
-        tids = {file.tid for file in files}
-        writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
-        return recorded_rows(writers)
+        recorded = self.snapshot.rows_of(files) if self.snapshot else {}
+        return count_rows((file.path for file in files), recorded)
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:

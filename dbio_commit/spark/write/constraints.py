@@ -1,6 +1,6 @@
 """Has Spark check rows against a table's constraints, and fill in generated columns and defaults."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.base.texts import command
 from dbio_commit.data.proof import find_unproven
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.protocol.expressions import problem_of
@@ -84,13 +85,16 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
         _BoundConstraints(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
-        recorded = recorded_files(snapshot.decided)
-        files = [
-            recorded.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition)
-            for it in snapshot.files
-        ]
-        _refuse_rows(spark, table, new, schema, files)
+        _refuse_rows(spark, table, new, schema, _recorded(snapshot))
     return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
+
+
+def _recorded(snapshot: Snapshot) -> Iterator[FileInfo]:
+    """What the writers of the live files recorded about them."""
+    for part in snapshot.slices():
+        recorded = recorded_files(part.decided)
+        for it in part.files:
+            yield recorded.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition)
 
 
 def _refuse_rows(
@@ -98,7 +102,7 @@ def _refuse_rows(
     table: Table,
     constraints: Constraints,
     schema: t.StructType,
-    files: Sequence[FileInfo],
+    files: Iterable[FileInfo],
 ) -> None:
     unproven = {file.path: file for _, file in find_unproven(files, constraints, schema.jsonValue())}
     listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]

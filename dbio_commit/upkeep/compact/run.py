@@ -23,9 +23,10 @@ from dbio_commit.log.found_columns import table_columns
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import count_rows, recorded_rows
+from dbio_commit.protocol.commits import count_rows
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import live_among
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
@@ -80,7 +81,8 @@ def compact(
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
-    run = _Run(store, clock, work, hands or in_threads(store), recorded_rows(snapshot.decided))
+    rows = snapshot.rows_of([file for bin in bins for file in bin.files])
+    run = _Run(store, clock, work, hands or in_threads(store), rows)
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
@@ -160,7 +162,8 @@ class _Run:
 
     def _are_live(self, bins: Sequence[Bin]) -> list[bool]:
         """For each bin, whether all of its files are live. Reports the other bins as left."""
-        live = {file.path for file in read_snapshot(self._store, self._clock).files}
+        now = read_snapshot(self._store, self._clock)
+        live = live_among(now.files, {path for bin in bins for path in bin.paths})
         found = [live.issuperset(bin.paths) for bin in bins]
         self.leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
         return found

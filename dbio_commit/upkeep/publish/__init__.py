@@ -14,7 +14,6 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import delta, spark, symlink
@@ -69,8 +68,6 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
     for _ in range(_ATTEMPTS):
         seen = {it: _WAYS[it].look(store) for it in to if it not in done}
         live = read_live(store, clock)  # read after the looks, so that no publication that they found is newer
-        now = live.snapshot
-        refuse_unread(now.files, partition_types(now.schema, now.partition_columns), where=store.url)
         prove_store(store)
         for it, listing in seen.items():
             try:

@@ -1,7 +1,9 @@
 """Publishes a table as a Delta log: a version for all commits since the last one, and sometimes a checkpoint.
 
 Each version shows exactly one snapshot of the table. It adds and removes the difference between the snapshot and the
-state of the log, so that it also repairs what an earlier version left wrong. Rules: PROTOCOL.md section 14.
+version before. If that version records what it shows, the commits since make the difference. Otherwise the snapshot is
+compared with the whole state of the log, which also repairs what an earlier version left wrong. Rules: PROTOCOL.md
+section 14.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate, compress, islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -32,6 +36,7 @@ from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
+from dbio_commit.upkeep.publish.delta_difference import Difference, UnknownError, compared, made_by
 from dbio_commit.upkeep.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
@@ -41,12 +46,13 @@ from dbio_commit.upkeep.publish.delta_log import (
     DeltaListing,
     DeltaState,
     Mark,
+    Shown,
     Version,
     checkpoint_is_due,
     checkpoint_path,
     decode_version,
+    digest_of_metadata,
     encode_version,
-    is_same_metadata,
     is_same_protocol,
     is_version,
     metadata_of,
@@ -81,45 +87,103 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     Raises UnsupportedTableError if a version was not written by dbio, CorruptMarkerError, and InvalidInputError for
     columns that Delta cannot hold.
     """
-    snapshot, before = live.snapshot, replay(store, listing, live.table_id)
+    snapshot = live.snapshot
     known = _columns(store, live)
     columns = delta_schema(known, snapshot.partition_columns, where=store.url)
-    metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
-    gone, come = before.paths - live.files.keys(), live.files.keys() - before.paths
-    _refuse_respelled(store, replace(snapshot, files=[live.files[path] for path in come]), known)
-    change = Change(
-        added=delta_files(live, come, columns),
-        removed=sorted(gone),
-        metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
-        protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
-        data_change=_changes_data(live, come, gone),
-    )
+    metadata = metadata_of(live.table_id, columns)
+    collect = partial(_collect, store, live, known, columns, metadata)
+    mark = _mark_of_last(store, listing, live.table_id)
+    shown, found = mark and mark.shown, None
+    if mark and shown and (news := shown.unseen(snapshot.tids)) is not None:
+        with suppress(UnknownError):
+            before = _Before(mark.tid, shown.metadata, to_builtins(shown.protocol))
+            found = collect(before, made_by(snapshot, news), is_whole=False)
+    if found is None:
+        state = replay(store, listing, live.table_id)
+        before = _Before(state.mark and state.mark.tid, digest_of_metadata(state.metadata), state.protocol)
+        found = collect(before, compared(snapshot, state.paths), is_whole=True)
+    change, protocol = found.change, found.protocol
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change:
         return published(last, is_new=False)
-    mark, path = Mark(live.table_id, live.snapshot.tid), version_path(number)
-    encode = partial(encode_version, mark=mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
+    shown, path = Shown.of(snapshot.tids, metadata, protocol), version_path(number)
+    mark = Mark(live.table_id, snapshot.tid, shown)
+    encode = partial(
+        encode_version, mark=mark, tids=_since(snapshot, found.before.tid), engine=_engine(), now=clock.now()
+    )
     body = encode(change)
     if len(body) > MOST_BYTES:
         body = encode(replace(change, added=[file._replace(statistics=None) for file in change.added]))
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
-    after = DeltaState(frozenset(live.files), metadata, protocol, mark)
-    place = Place.of(store, live.table_id)
-    keep_new(store, place, path, after, bytes=after.memory_bytes)
+    keep_new(store, Place.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if checkpoint_is_due(listing, number, len(body)):
-        _write_checkpoint(store, clock, number, live, columns, after)
+        _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
     return published(number, is_new=True)
 
 
-def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
+class _Before(NamedTuple):
+    """What the last version shows besides files."""
+
+    tid: str | None
+    """The newest commit."""
+    metadata: str
+    """The digest of the metadata."""
+    protocol: Mapping[str, Any]
+
+
+class _Found(NamedTuple):
+    """What the next version has."""
+
+    before: _Before
+    change: Change
+    protocol: Mapping[str, Any]
+    """The protocol as of the next version."""
+
+
+def _collect(
+    store: Store,
+    live: Live,
+    known: Mapping[str, Any],
+    columns: DeltaSchema,
+    metadata: Mapping[str, Any],
+    before: _Before,
+    differences: Iterable[Difference],
+    *,
+    is_whole: bool,
+) -> _Found:
+    """The next version, by the parts of the difference. `is_whole` checks the files that are published already, too."""
+    is_other = before.metadata != digest_of_metadata(metadata)
+    protocol = protocol_of(columns.features, before.protocol)
+    if is_other or is_whole:
+        live.refuse_unread()
+    added, removed, writers, unlike = list[DeltaFile](), list[str](), set[str | None](), dict[str, str]()
+    for come, gone in differences:
+        if come.files:
+            live.refuse_unread(come.files)
+            unlike |= find_respelled(store, come, known)
+            added += delta_files(come, columns)
+            writers |= {file.tid for file in come.files}
+        removed += gone
+    _refuse_respelled(store, unlike)
+    change = Change(
+        added=added,
+        removed=sorted(removed),
+        metadata=metadata if is_other else None,
+        protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
+        data_change=_changes_data(live.snapshot, writers, removed),
+    )
+    return _Found(before, change, protocol)
+
+
+def _refuse_respelled(store: Store, unlike: Mapping[str, str]) -> None:
     """Raises InvalidInputError for new files in which readers would take a column for null.
 
     Files that are published already are not checked again.
     """
-    if unlike := find_respelled(store, come, columns):
+    if unlike:
         path, problem = min(unlike.items())
         raise InvalidInputError(
             f"readers of Delta would take a column for null in {len(unlike)} files of {store.url}, first {path}: "
@@ -127,14 +191,14 @@ def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) 
         )
 
 
-def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> bool:
+def _changes_data(snapshot: Snapshot, writers: Collection[str | None], gone: Collection[str]) -> bool:
     """Whether rows may have changed. They have not if all added files were made by rewrites that keep rows, and if
-    these rewrites removed exactly the files that are gone."""
-    writers = {live.files[path].tid for path in added}
-    markers = [commit.marker for commit in live.snapshot.decided if commit.tid in writers]
-    if not markers or any(marker.is_data_change for marker in markers) or len(markers) < len(writers):
+    these rewrites removed exactly the files that are gone. `writers` made the added files."""
+    commits = [commit for commit in snapshot.transactions if commit.tid in writers]
+    if not commits or any(it.marker.is_data_change for it in commits) or len(commits) < len(writers):
         return True
-    return {path for marker in markers for path in marker.removed} != set(gone)
+    whole = snapshot.whole({it.tid for it in commits})
+    return {path for commit in whole for path in commit.marker.removed} != set(gone)
 
 
 def _columns(store: Store, live: Live) -> Mapping[str, Any]:
@@ -151,25 +215,26 @@ def _engine() -> str:
     return f"dbio-commit/{__version__}"
 
 
-def _since(live: Live, before: Mark | None) -> list[str]:
+def _since(snapshot: Snapshot, before: str | None) -> list[str]:
     """The newest commits, from the one after the last published commit on."""
-    tids = list(live.snapshot.tids)
-    start = tids.index(before.tid) + 1 if before and before.tid in tids else 0
+    tids = list(snapshot.tids)
+    start = tids.index(before) + 1 if before in tids else 0
     return tids[start:][-_TIDS_NAMED:]
 
 
-def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> list[DeltaFile]:
-    """These live files in Delta's terms, with what the markers record of them."""
-    found: dict[str, DeltaFile] = {}
-    for commit in live.snapshot.decided if paths else ():
+def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
+    """The files of a slice in Delta's terms, with what the markers record of them."""
+    live, found = {file.path: file for file in part.files}, dict[str, DeltaFile]()
+    for commit in part.decided:
+        if live.keys().isdisjoint(commit.marker.added):
+            continue
         info = commit.marker.dbio_commit
         files = info.files if info else None
-        told = bounds_in(commit.marker) if any(path in paths for path in commit.marker.added) else {}
+        told = bounds_in(commit.marker)
         modified_ms = to_ms(commit.modified)
         for i, path in enumerate(commit.marker.added):
-            if path in paths:
+            if file := live.get(path):
                 bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told.items()}
-                file = live.files[path]
                 values = partition_values(file.partition, columns)
                 stats = statistics(files.rows[i] if files else None, bounds, columns)
                 found[path] = DeltaFile(path, file.size, modified_ms, values, stats)
@@ -177,6 +242,19 @@ def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> lis
 
 
 # --- what the log says so far -------------------------------------------------------------------------------------
+
+
+def _mark_of_last(store: Store, listing: DeltaListing, table_id: str) -> Mark | None:
+    """The mark of the last version; None if there is no version. Raises as `replay`."""
+    if not _versions_since(store, listing, max(listing.last_checkpoint, 0)):
+        return None
+    place, entry = Place.of(store, table_id), listing.versions[listing.last]
+    match find(place, entry):
+        case Mark() as mark:
+            return mark
+        case DeltaState(mark=Mark() as mark):
+            return mark
+    return _read_head(store, listing, listing.last, table_id).mark
 
 
 def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
@@ -187,22 +265,31 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     last, start = listing.last, listing.last_checkpoint
     if last < 0:
         return DeltaState()
-    if last not in listing.versions:
-        raise _torn(store, last)
     known, state = _remembered(store, listing, table_id)
-    wanted, missing = in_sequence(listing.versions, first=max(start, 0) if state is None else known + 1)
-    if missing is not None:
-        raise _torn(store, missing)
+    wanted = _versions_since(store, listing, max(start, 0) if state is None else known + 1)
     if state is None and start >= 0:
         state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
     told = [listing.versions[number] for number in wanted]
-    where = f"{store.url_of(DIRECTORY)} since its last checkpoint"
-    refuse_large(told, most=MOST_BYTES_TOGETHER, where=where)
     versions = _read_versions(store, wanted, told, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:
         keep(Place.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
     return state
+
+
+def _versions_since(store: Store, listing: DeltaListing, first: int) -> list[int]:
+    """The versions from this number on. Raises CorruptMarkerError if one of them is missing, or if they are too large
+    together."""
+    if listing.last < 0:
+        return []
+    if listing.last not in listing.versions:
+        raise _torn(store, listing.last)
+    found, missing = in_sequence(listing.versions, first=first)
+    if missing is not None:
+        raise _torn(store, missing)
+    where = f"{store.url_of(DIRECTORY)} since its last checkpoint"
+    refuse_large([listing.versions[number] for number in found], most=MOST_BYTES_TOGETHER, where=where)
+    return found
 
 
 def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
@@ -242,9 +329,7 @@ def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id:
 
     The first line of a version records who wrote it. If another tool did, the checkpoint need not be read.
     """
-    version, entry = listing.versions[number], listing.checkpoints[number]
-    head = decode_version(read_head(store, version), where=store.url_of(version.path))
-    _refuse_others(store, number, head, table_id)
+    head, entry = _read_head(store, listing, number, table_id), listing.checkpoints[number]
     from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint
 
     where = store.url_of(entry.path)
@@ -252,6 +337,14 @@ def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id:
     if state.metadata.get("id") != table_id:
         raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
     return replace(state, mark=head.mark)
+
+
+def _read_head(store: Store, listing: DeltaListing, number: int, table_id: str) -> Version:
+    """The beginning of a version, with its mark. Raises UnsupportedTableError if it is not of this table."""
+    version = listing.versions[number]
+    head = decode_version(read_head(store, version), where=store.url_of(version.path))
+    _refuse_others(store, number, head, table_id)
+    return head
 
 
 def _torn(store: Store, number: int) -> CorruptMarkerError:
@@ -277,22 +370,27 @@ def _refuse_others(store: Store, number: int, version: Version, table_id: str) -
 
 
 def _write_checkpoint(
-    store: Store, clock: Clock, number: int, live: Live, columns: DeltaSchema, state: DeltaState
+    store: Store,
+    clock: Clock,
+    number: int,
+    snapshot: Snapshot,
+    columns: DeltaSchema,
+    *,
+    metadata: Mapping[str, Any],
+    protocol: Mapping[str, Any],
 ) -> None:
     """A failure is only logged: the version stays."""
     since = clock.now() - _REMOVALS_KEPT
-    removed = {
-        path: to_ms(at)
-        for path, at in removed_files(live.snapshot.decided).items()
-        if at > since and path not in live.files
-    }
-    files = delta_files(live, live.files.keys(), columns)
-    from dbio_commit.upkeep.publish.delta_checkpoint import encode_checkpoint
+    from dbio_commit.upkeep.publish.delta_checkpoint import CheckpointWriter
 
     try:
-        body = encode_checkpoint(files, removed, metadata=state.metadata, protocol=state.protocol)
+        writer = CheckpointWriter(metadata=metadata, protocol=protocol)
+        for part in snapshot.slices():
+            live = {file.path for file in part.files}
+            removed = ((path, at) for path, at in removed_files(part.decided).items() if path not in live)
+            writer.add(delta_files(part, columns), {path: to_ms(at) for path, at in removed if at > since})
+        count, body = writer.finish()
         store.put_if_absent(checkpoint_path(number), body)
-        count = 2 + len(files) + len(removed)
         store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
     except DbioError as error:
         _log.info("%s: no Delta checkpoint was made after version %d: %s", store.url, number, error)
@@ -322,10 +420,11 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     listing = look(store)
     checkpoint, old = superseded(listing, horizon)
     if old:
-        replay(store, listing, table_id)
-        if checkpoint not in listing.versions:
-            raise _torn(store, checkpoint)
-        _read_checkpoint(store, listing, checkpoint, table_id)
+        _mark_of_last(store, listing, table_id)
+        for number in sorted({checkpoint, listing.last_checkpoint}):
+            if number not in listing.versions:
+                raise _torn(store, number)
+            _read_checkpoint(store, listing, number, table_id)
     return old
 
 

@@ -50,29 +50,45 @@ _SCHEMA = pa.schema(
 )
 
 
-def encode_checkpoint(
-    files: Sequence[DeltaFile],
-    removed_ms: Mapping[str, int],
-    *,
-    metadata: Mapping[str, Any],
-    protocol: Mapping[str, Any],
-) -> bytes:
-    """The checkpoint of a version. `removed_ms` maps each removed path that others may still read to the time of its
-    removal."""
-    meta = {
-        **metadata,
-        "format": {"provider": "parquet", "options": []},
-        "configuration": list(metadata["configuration"].items()),
-    }
-    rows: list[dict[str, Any]] = [{"protocol": dict(protocol)}, {"metaData": meta}]
-    rows += [
-        {"add": {**action, "partitionValues": list(action["partitionValues"].items())}}
-        for action in (addition(file, data_change=False) for file in files)
-    ]
-    rows += [{"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items()]
-    body = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), body)
-    return body.getvalue()
+class CheckpointWriter:
+    """Makes the checkpoint of a version, slice by slice: only its packed rows are in memory as a whole."""
+
+    def __init__(self, *, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> None:
+        self._body = io.BytesIO()
+        self._writer = pq.ParquetWriter(self._body, _SCHEMA)
+        meta = {
+            **metadata,
+            "format": {"provider": "parquet", "options": []},
+            "configuration": list(metadata["configuration"].items()),
+        }
+        self._count = 0
+        self._rows: list[dict[str, Any]] = [{"protocol": dict(protocol)}, {"metaData": meta}]
+
+    def add(self, files: Sequence[DeltaFile], removed_ms: Mapping[str, int]) -> None:
+        """`removed_ms` maps each removed path that others may still read to the time of its removal."""
+        self._rows += [
+            {"add": {**action, "partitionValues": list(action["partitionValues"].items())}}
+            for action in (addition(file, data_change=False) for file in files)
+        ]
+        self._rows += [{"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items()]
+        if len(self._rows) >= _GROUP_ROWS:
+            self._flush()
+
+    def finish(self) -> tuple[int, bytes]:
+        """The number of rows, and the body."""
+        self._flush()
+        self._writer.close()
+        return self._count, self._body.getvalue()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
+        self._count += len(self._rows)
+        self._rows = []
+
+
+_GROUP_ROWS = 50_000
+"""A row group has at least so many rows, except the last, so that a footer stays small."""
 
 
 def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:

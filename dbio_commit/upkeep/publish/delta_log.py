@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from itertools import chain
 from json import JSONEncoder
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from msgspec import Struct, json, to_builtins
+from msgspec import Struct, convert, json, to_builtins
 from msgspec import field as struct_field
 
 from dbio_commit.base.errors import InvalidInputError
@@ -139,6 +140,59 @@ class Mark(NamedTuple):
     """The id in the table's descriptor."""
     tid: str | None
     """The newest commit of the snapshot that was published."""
+    shown: "Shown | None" = None
+    """What exactly it shows; None if an earlier version of dbio wrote it."""
+
+
+class Shown(Struct, frozen=True):
+    """What the log shows as of a version, so exactly that the next version can be made of the commits since."""
+
+    newest: list[str]
+    """The tids of the newest of the commits."""
+    older: int
+    """How many other commits there are."""
+    digest: str
+    """The SHA-256 of the tids of these others, sorted, one in a line."""
+    metadata: str
+    """The SHA-256 of the metadata."""
+    protocol: "_Protocol"
+
+    @classmethod
+    def of(cls, tids: Sequence[str], metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Self:
+        """`tids` are those of all commits, oldest first."""
+        cut = max(len(tids) - _NEWEST, 0)
+        told = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
+        return cls([*tids[cut:]], cut, _digest_of(sorted(tids[:cut])), digest_of_metadata(metadata), told)
+
+    def unseen(self, tids: Sequence[str]) -> frozenset[str] | None:
+        """Those of the tids, oldest first, that the version does not show. None if it shows others, or if a commit came
+        late among the older ones: then the difference is not known.
+        """
+        newest = frozenset(self.newest)
+        others = [tid for tid in tids if tid not in newest]
+        if len(tids) - len(others) != len(self.newest) or len(others) < self.older:
+            return None
+        if _digest_of(sorted(others[: self.older])) != self.digest:
+            return None
+        return frozenset(others[self.older :])
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that it takes."""
+        return memory_of(self.newest)
+
+
+_NEWEST = 100
+"""So many commits may be out of order: a late commit has an earlier time than commits that were seen before."""
+
+
+def _digest_of(texts: Iterable[str]) -> str:
+    return sha256("\n".join(texts).encode()).hexdigest()
+
+
+def digest_of_metadata(metadata: Mapping[str, Any]) -> str:
+    """Equal if `is_same_metadata`."""
+    return _digest_of([json.encode([metadata.get(key) for key in _COMPARED]).decode()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +254,7 @@ class _Path(Struct):
 class _Mark(Struct):
     table_id: str
     tid: str | None = None
+    shows: Shown | None = None
 
 
 class _Info(Struct):
@@ -258,7 +313,7 @@ def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
             removed.add(unquote(it.remove.path))
         metadata, protocol = it.meta_data or metadata, it.protocol or protocol
     return Version(
-        Mark(info.mark.table_id, info.mark.tid),
+        Mark(info.mark.table_id, info.mark.tid, info.mark.shows),
         (info.engine or "")[:_ENGINE_CHARACTERS],
         added=added.found(),
         removed=removed.found(),
@@ -310,7 +365,10 @@ def metadata_of(table_id: str, schema: DeltaSchema) -> dict[str, Any]:
 
 
 def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("id", "schemaString", "partitionColumns"))
+    return all(one.get(key) == other.get(key) for key in _COMPARED)
+
+
+_COMPARED = ("id", "schemaString", "partitionColumns")
 
 
 def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -347,6 +405,8 @@ def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: s
     """
     now_ms = to_ms(now)
     ours = {"version": 1, "table_id": mark.table_id, "tid": mark.tid, "tids": list(tids)}
+    if mark.shown:
+        ours["shows"] = to_builtins(mark.shown)
     info = {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {}, "engineInfo": engine}
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, "dbio_commit": ours}}]
     if change.protocol:

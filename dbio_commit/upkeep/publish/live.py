@@ -1,13 +1,14 @@
 """The one snapshot that a publication shows."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.settings import Format
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
@@ -21,10 +22,15 @@ class Live:
     snapshot: Snapshot
     table_id: str
 
-    @cached_property
-    def files(self) -> dict[str, DataFile]:
-        """The live files by path."""
-        return {file.path: file for file in self.snapshot.files}
+    def paths(self) -> Iterator[str]:
+        """The paths of the live files."""
+        return (file.path for file in self.snapshot.files)
+
+    def refuse_unread(self, files: Sequence[DataFile] | None = None) -> None:
+        """Raises InvalidInputError for a file, of these or of all, on whose partition values readers do not agree."""
+        now = self.snapshot
+        types = partition_types(now.schema, now.partition_columns)
+        refuse_unread(now.files if files is None else files, types, where=now.url)
 
     def published(self, format: Format, number: int, *, added: int, removed: int, is_new: bool) -> Published:
         """The report of its publication under this number."""
@@ -32,7 +38,7 @@ class Live:
             format=format,
             number=number,
             tid=self.snapshot.tid,
-            files=len(self.files),
+            files=len(self.snapshot.files),
             added=added,
             removed=removed,
             is_new=is_new,

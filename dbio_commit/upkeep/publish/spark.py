@@ -72,10 +72,11 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     Raises UnsupportedTableError if a Spark stream writes to the directory, and InvalidInputError without an absolute
     path.
     """
+    live.refuse_unread()
     _refuse_stream(store, listing)
     root, last = root_url(store, s3="s3a"), listing.last
     before = _read(store, listing, root, live.table_id)
-    wanted = live.files.keys()
+    wanted = frozenset(live.paths())
     added, removed = len(wanted - before.paths), len(before.paths - wanted)
     published = partial(live.published, Format.SPARK, added=added, removed=removed)
     if last >= 0 and before.elsewhere is None and before.paths == wanted:
@@ -86,7 +87,7 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     refuse_unreadable(body, where=store.url_of(path))
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
-    place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
+    place, listed = Place.of(store, live.table_id), Listed(wanted, None)
     keep_new(store, place, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many(
         [entry.path for other, entry in listing.lists.items() if other < last]

@@ -85,7 +85,7 @@ class SymlinkListing:
 def manifests(live: Live, root: str) -> dict[str, bytes]:
     """The manifests of a snapshot: path -> body. A table without partitions has one, even if it is empty."""
     lines: dict[str, list[bytes]] = {} if live.snapshot.partition_columns else {"": []}
-    for path in live.files:
+    for path in live.paths():
         lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n".encode())
     return {manifest_path(directory): b"".join(sorted(found)) for directory, found in lines.items()}
 
@@ -105,6 +105,7 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
     added = removed = 0
     for _ in range(_ATTEMPTS):
         is_settled = is_last and not listing.is_unfinished  # else another publisher may still write older manifests
+        live.refuse_unread()
         if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         number = listing.last + 1

@@ -10,7 +10,7 @@ import pytest
 
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.doubtful import doubtful_files
-from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, columns_in
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
 from dbio_commit.protocol.state import DataFile
 
@@ -37,4 +37,5 @@ def commit(operation: Any = "append", *, statistics: dict[str, Bounds] | None = 
 )
 def test_files_of_others_are_doubtful_and_those_that_tasks_made_are_not(decided: Decided, expected: bool) -> None:
     files = [DataFile("a.parquet", 1, "1", {}), DataFile("b.parquet", 1, "2", {})]
-    assert doubtful_files([decided], files, ["id", "day"]) == (files[:1] if expected else [])
+    of = {"1": columns_in(decided.marker)}
+    assert doubtful_files([decided], files, ["id", "day"], columns_of=of.__getitem__) == (files[:1] if expected else [])

@@ -13,7 +13,7 @@ from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, in_order
-from dbio_commit.protocol.markers.commit import unpack_files
+from dbio_commit.protocol.markers.commit import columns_in, unpack_files
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.state import live_files
@@ -103,6 +103,25 @@ def test_chosen_transactions_are_read_as_they_are_among_all(choice: st.DataObjec
     tids = [it.tid for it in found]
     some = choice.draw(st.sets(st.sampled_from(tids))) if tids else set()
     assert [*map(said, commits_of(chain).whole([*some, "unknown"]))] == [said(it) for it in found if it.tid in some]
+
+
+@settings(max_examples=60, suppress_health_check=SLOW_DRAWS)
+@given(st.data())
+def test_chosen_paths_are_in_the_same_transactions_as_among_all(choice: st.DataObject) -> None:
+    chain, news = some_table(choice)
+    found = commits_of(chain)
+    whole = in_order(resolve([*found, *news]))
+    paths = sorted({path for _, _, path in paths_of(whole)})
+    some = choice.draw(st.sets(st.sampled_from(paths))) if paths else set()
+    state = chain.root.state
+    told = resolve(found.among(news, [*some, "day=1/unknown"], hides=state is None or state.hides))
+    assert {(it.tid, it.modified, it.marker.is_abort) for it in told} == {
+        (it.tid, it.modified, it.marker.is_abort) for it in whole
+    }
+    assert paths_of(told) == Counter({it: count for it, count in paths_of(whole).items() if it[2] in some})
+    assert {*live_files(told).paths()} == {path for path in live_files(whole).paths() if path in some}
+    for it in found:
+        assert not it.marker.added or found.columns[it.tid] == [*columns_in(it.marker)]
 
 
 def test_parts_that_are_older_than_a_transaction_are_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -23,7 +24,8 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.store.location import Location
-from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
+from dbio_commit.upkeep.publish import delta_checkpoint
+from dbio_commit.upkeep.publish.delta_checkpoint import CheckpointWriter, decode_checkpoint
 from dbio_commit.upkeep.publish.delta_log import (
     GUARD,
     Change,
@@ -92,11 +94,17 @@ def test_a_version_says_what_it_was_made_of(added: list[str], removed: list[str]
     assert version.protocol == protocol_of((), {})
 
 
-@given(st.lists(paths, unique=True), st.dictionaries(paths, st.integers(0, 2**40)))
-def test_a_checkpoint_says_what_it_was_made_of(live: list[str], removed: dict[str, int]) -> None:
+@given(st.lists(paths, unique=True), st.dictionaries(paths, st.integers(0, 2**40)), st.integers(0, 9))
+def test_a_checkpoint_says_what_it_was_made_of(live: list[str], removed: dict[str, int], cut: int) -> None:
     meta, protocol = metadata_of("t", schema(id="long")), protocol_of(["timestampNtz"], {})
     files = [file(path, partition={"k": None, "l": "x"}, statistics="{}") for path in live]
-    state = decode_checkpoint(encode_checkpoint(files, removed, metadata=meta, protocol=protocol), where="c")
+    with patch.object(delta_checkpoint, "_GROUP_ROWS", 2):
+        writer = CheckpointWriter(metadata=meta, protocol=protocol)
+        writer.add(files[:cut], {})
+        writer.add(files[cut:], removed)
+        count, body = writer.finish()
+    assert count == 2 + len(files) + len(removed)
+    state = decode_checkpoint(body, where="c")
     assert state.paths == set(live)
     assert {key: state.metadata[key] for key in ("id", "schemaString", "partitionColumns")} == {
         key: meta[key] for key in ("id", "schemaString", "partitionColumns")

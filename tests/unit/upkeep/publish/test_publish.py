@@ -26,7 +26,7 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log
 from dbio_commit.upkeep.publish import delta as delta_module
-from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, decode_version, version_path
+from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, Shown, decode_version, version_path
 from dbio_commit.upkeep.publish.sink_log import decode_list
 from dbio_commit.upkeep.vacuum.report import Control
 from tests.builders import as_dbio_sees, columns
@@ -171,17 +171,23 @@ def test_who_publishes_again_lists_puts_and_looks_once_beside_what_the_snapshot_
     assert of_snapshot[-1] == ("get", f"_committed_{tid}")
 
 
-def test_who_has_not_published_yet_reads_the_log_from_its_last_checkpoint_on(table: Table) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_who_has_not_published_yet_reads_the_beginning_of_the_last_version_or_all_since_the_last_checkpoint(
+    is_known: bool, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(14):
         commit(table)
         table.publish("delta")
     assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).last_checkpoint == 10
     forget()
     commit(table)
+    if not is_known:
+        monkeypatch.setattr(Shown, "unseen", lambda self, tids: None)
     with calls_to(memory_of(table)) as calls:
         table.publish("delta")
-    read = [path for operation, path in calls if operation == "get" and "_delta_log" in path]
-    assert sorted(read) == sorted([delta_log.checkpoint_path(10), *(version_path(number) for number in range(10, 14))])
+    read = sorted(path for operation, path in calls if operation == "get" and "_delta_log" in path)
+    of_state = [delta_log.checkpoint_path(10), *(version_path(number) for number in range(10, 14))]
+    assert read == ([version_path(13)] if is_known else sorted([*of_state, version_path(13)]))
     assert shown(memory_of(table), Format.DELTA) == live(table)
 
 

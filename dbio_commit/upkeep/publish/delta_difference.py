@@ -1,0 +1,76 @@
+"""How a snapshot differs from what the last version of a Delta log shows. Rules: PROTOCOL.md section 14.2."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.state import live_files
+
+_PATHS_AT_ONCE = 100_000
+"""If the commits since the last version have more paths, these are looked up slice by slice."""
+
+
+class Difference(NamedTuple):
+    """A part of the difference, with other paths than the other parts."""
+
+    come: Snapshot
+    """A slice of the snapshot, whose files are only those that the version does not show."""
+    gone: Sequence[str]
+    """Paths that the version shows, and that are not live."""
+
+
+class UnknownError(Exception):
+    """The commits do not record any more what they removed."""
+
+
+def compared(snapshot: Snapshot, paths: Collection[str]) -> Iterator[Difference]:
+    """The difference between the snapshot and these live paths of the log."""
+    left = set(paths)
+    for part in snapshot.slices():
+        files = list(part.files)
+        left.difference_update(file.path for file in files)
+        yield Difference(replace(part, files=[file for file in files if file.path not in paths]), ())
+    yield Difference(replace(snapshot, files=()), [*left])
+
+
+def made_by(snapshot: Snapshot, news: Collection[str]) -> Iterator[Difference]:
+    """The difference that these commits have made, to a state with all others.
+
+    Reads what may have their paths. Raises UnknownError if a vacuum has made the log forget some of them, also after
+    some parts of the difference.
+    """
+    commits = [commit for commit in snapshot.transactions if commit.tid in news]
+    if any(commit.marker.removed_tids for commit in commits):
+        raise UnknownError
+    left = Counter({commit.tid: _removed(commit) + commit.forgotten.removed for commit in commits})
+    for part in _with_paths_of(snapshot, commits):
+        before = [commit for commit in part.decided if commit.tid not in news]
+        shown, files = {*live_files(before).paths()}, list(part.files)
+        known = {path for commit in part.decided for path in commit.marker.added}
+        for commit in part.decided:
+            if commit.tid in news:
+                left[commit.tid] -= _removed(commit)
+                if not known.issuperset(commit.marker.removed):  # it may have been live
+                    raise UnknownError
+        come = [file for file in files if file.path not in shown]
+        yield Difference(replace(part, files=come), [*(shown - {file.path for file in files})])
+    if any(left.values()):
+        raise UnknownError
+
+
+def _with_paths_of(snapshot: Snapshot, commits: Sequence[Decided]) -> Iterator[Snapshot]:
+    """Slices of the snapshot that have all paths of these commits."""
+    counts = {it.tid: len(it.marker.added) + len(it.marker.removed) + sum(it.forgotten) for it in commits}
+    if sum(counts.values()) > _PATHS_AT_ONCE:
+        yield from snapshot.slices()
+        return
+    whole = snapshot.whole({tid for tid, count in counts.items() if count})
+    if paths := {path for it in whole for path in (*it.marker.added, *it.marker.removed)}:
+        yield snapshot.among(paths)
+
+
+def _removed(commit: Decided) -> int:
+    return len({*commit.marker.removed})
