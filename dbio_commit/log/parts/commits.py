@@ -119,10 +119,7 @@ class StoredCommits(CommitsInParts):
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for within in each:
-            tables = self.files.tables(
-                within.__contains__, overlaps=lambda first, last: within.may_have(first[0], last[0])
-            )
-            files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
+            files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *self.files.below(within)])
             yield [*self.some(files), *sliced.inside(within.__contains__)]
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
