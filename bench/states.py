@@ -93,7 +93,7 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
             total += size
         table = _commit_rows(commits, some, number, statistics)
         if number == 1:
-            begun = rows.commits_table([(it, _key(it.modified), {}) for it in first.decided], number, {})
+            begun = rows.commits_table([(it, _key(it.modified), rows.Counts(0, 0)) for it in first.decided], number, {})
             table = pa.concat_tables([table, begun]).sort_by([("at", "ascending"), ("rank", "ascending")])
         parts.append(_put(root, table, "commits", number))
     checkpoint = Checkpoint(

@@ -14,7 +14,7 @@ from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
 from dbio_commit.store.contract import CONCURRENCY, Listing
 
-SHARE_ROWS = 200_000
+SHARE_ROWS = 100_000
 """About how many rows of files are in memory at once. There are a few for each file: that it was added, removed, …"""
 
 _PAGE = 1000
