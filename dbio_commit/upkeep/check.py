@@ -28,6 +28,7 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
 from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
+from dbio_commit.upkeep.packed import Entries
 from dbio_commit.upkeep.publish import find_problems
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
@@ -267,7 +268,7 @@ def _look_at_table(root: TableRoot) -> _Found:
     if found.files.is_doubtful():
         found.files.judge_again(table_snapshot(store, root.settled_now(), ignore_corrupt=True, unchecked=True))
     found.unkept_statistics = _unkept(store, root.scope, settled.markers)
-    if parts := [it.entry for it in useless_parts(log, checkpoint)]:
+    if parts := Entries(it.entry for it in useless_parts(log, checkpoint)):
         found.files.garbage[Reason.PART] = parts
     found.applications = list_applications(snapshot.transactions, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(

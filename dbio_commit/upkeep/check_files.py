@@ -14,11 +14,16 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, removed_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE, LiveFiles, live_among
 from dbio_commit.store import Store
+from dbio_commit.upkeep.packed import Entries
 from dbio_commit.upkeep.publish import DIRECTORIES, is_published
 from dbio_commit.upkeep.walk import walk
 
 _BRIEFLY = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED)
 """Why a file counts as garbage that a transaction may have committed while the table was listed."""
+
+
+CHECKED_AT_ONCE = 100_000
+"""How many files are looked up at once in a later state."""
 
 
 class OtherSize(NamedTuple):
@@ -40,8 +45,8 @@ class FoundFiles:
     wrong_size: list[OtherSize] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
     """Live files without a byte."""
-    foreign: list[Entry] = field(default_factory=list)
-    garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
+    foreign: Entries = field(default_factory=Entries)
+    garbage: dict[Reason, Entries] = field(default_factory=dict)
     published: list[Entry] = field(default_factory=list)
     """What is in the directories of publications."""
     written: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -90,7 +95,7 @@ class FoundFiles:
         """Finds the garbage among these data files."""
         for entry in files:
             if entry.path not in foreign and (why := known.why_not_live(entry, strangers)):
-                self.garbage.setdefault(why.reason, []).append(entry)
+                self.garbage.setdefault(why.reason, Entries()).append(entry)
 
     def is_doubtful(self) -> bool:
         """Whether a later state may know more about what was found."""
@@ -102,9 +107,13 @@ class FoundFiles:
         A file that was committed meanwhile is no garbage, and one that was removed meanwhile is not missing.
         """
         self.missing = {path: self.missing[path] for path in live_among(later.files, self.missing)}
-        found = [entry for reason in _BRIEFLY for entry in self.garbage.pop(reason, ())]
-        live = live_among(later.files, {entry.path for entry in found})
-        self.judge(_known(later, live=live, removing=later.news), found)
+        known, order = _known(later, live=frozenset(), removing=later.news), [*self.garbage]
+        for found in [self.garbage.pop(reason, ()) for reason in _BRIEFLY]:
+            for start in range(0, len(found), CHECKED_AT_ONCE):
+                some = found[start : start + CHECKED_AT_ONCE]
+                live = live_among(later.files, {entry.path for entry in some})
+                self.judge(replace(known, live=live), some)
+        self.garbage = {it: self.garbage[it] for it in dict.fromkeys((*order, *self.garbage)) if it in self.garbage}
 
 
 def compare_table(store: Store, snapshot: Snapshot, found: FoundFiles) -> Iterator[Snapshot]:

@@ -38,6 +38,9 @@ from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
 
+_AT_ONCE = 10_000
+"""How many files are queued for copying at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReport:
@@ -136,7 +139,11 @@ def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
                 "again"
             ) from error
 
-    found = dict(filter(None, source.in_parallel(copy, sorted(recorded), at_once=COPIES)))
+    found: dict[str, int] = {}
+    paths = sorted(recorded)
+    for start in range(0, len(paths), _AT_ONCE):
+        copies = source.in_parallel(copy, paths[start : start + _AT_ONCE], at_once=COPIES)
+        found.update(filter(None, copies))
     target.make_durable(found)
     return found
 

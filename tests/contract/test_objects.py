@@ -209,6 +209,7 @@ def test_names_are_taken_literally(store: Store, name: str) -> None:
         assert file.read() == b"written"
     assert [entry and entry.path for entry in store.stat_many([created, written])] == [created, written]
     assert paths(store.list_files()) == sorted([created, written])
+    assert sorted(store.each_file()) == sorted(store.list_files())
     assert store.put_if_absent(f"below {name}/_x", b"") is True
     assert paths(store.list_files(f"below {name}")) == [f"below {name}/_x"]
     assert store.delete_many([created]) == {}
