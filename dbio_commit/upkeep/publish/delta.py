@@ -225,6 +225,7 @@ def _since(snapshot: Snapshot, before: str | None) -> list[str]:
 def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
     """The files of a slice in Delta's terms, with what the markers record of them."""
     live, found = {file.path: file for file in part.files}, dict[str, DeltaFile]()
+    partitions: dict[str, Mapping[str, str | None]] = {}
     for commit in part.decided:
         if live.keys().isdisjoint(commit.marker.added):
             continue
@@ -235,7 +236,10 @@ def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
         for i, path in enumerate(commit.marker.added):
             if file := live.get(path):
                 bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told.items()}
-                values = partition_values(file.partition, columns)
+                directory = split(path)[0]
+                if directory not in partitions:
+                    partitions[directory] = partition_values(file.partition, columns)
+                values = partitions[directory]
                 stats = statistics(files.rows[i] if files else None, bounds, columns)
                 found[path] = DeltaFile(path, file.size, modified_ms, values, stats)
     return list(found.values())

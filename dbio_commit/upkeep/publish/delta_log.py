@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from io import BytesIO
 from itertools import chain
 from json import JSONEncoder
 from typing import Any, NamedTuple, Self
@@ -408,21 +409,23 @@ def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: s
     if mark.shown:
         ours["shows"] = to_builtins(mark.shown)
     info = {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {}, "engineInfo": engine}
-    actions: list[dict[str, Any]] = [{"commitInfo": {**info, "dbio_commit": ours}}]
+    first: list[dict[str, Any]] = [{"commitInfo": {**info, "dbio_commit": ours}}]
     if change.protocol:
-        actions.append({"protocol": change.protocol})
+        first.append({"protocol": change.protocol})
     if change.metadata:
-        actions.append({"metaData": change.metadata})
-    data_change = change.data_change
-    actions += [{"remove": removal(path, now_ms, data_change=data_change)} for path in change.removed]
-    actions += [{"add": addition(file, data_change=data_change)} for file in change.added]
-    lines = [f"{_ENCODER.encode(action)}\n" for action in actions]
-    if (longest := max(map(len, lines))) > MOST_LINE_BYTES:
-        raise InvalidInputError(
-            f"a line of the Delta log would have {longest} bytes, and dbio reads at most {MOST_LINE_BYTES} bytes of a "
-            "line; overwrite the table with fewer columns, or publish it in another format"
-        )
-    return "".join(lines).encode()
+        first.append({"metaData": change.metadata})
+    data_change, body = change.data_change, BytesIO()
+    removes = ({"remove": removal(path, now_ms, data_change=data_change)} for path in change.removed)
+    adds = ({"add": addition(file, data_change=data_change)} for file in change.added)
+    for action in chain(first, removes, adds):  # a million of them take a gigabyte
+        line = f"{_ENCODER.encode(action)}\n".encode()
+        if len(line) > MOST_LINE_BYTES:
+            raise InvalidInputError(
+                f"a line of the Delta log would have {len(line)} bytes, and dbio reads at most {MOST_LINE_BYTES} bytes "
+                "of a line; overwrite the table with fewer columns, or publish it in another format"
+            )
+        body.write(line)
+    return body.getvalue()
 
 
 _ENCODER = JSONEncoder(separators=(",", ":"), allow_nan=False)

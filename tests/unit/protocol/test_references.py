@@ -9,17 +9,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dbio_commit import CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
-from dbio_commit.protocol.markers.commit import decode_commit
+from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
+from dbio_commit.protocol.references import refer, resolve
+from dbio_commit.protocol.state import live_files
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.inspect import inspect_transaction
-from tests.builders import OLD, World, data
+from tests.builders import NOW, OLD, World, data, marker
 from tests.writers import contents, data_files, live, stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
 
@@ -178,6 +184,27 @@ def test_a_file_that_another_commit_adds_too_does_not_go_with_a_transaction() ->
     assert world.seen() == {data("1")}
     checkpoint_now(world, world.clock)
     assert world.seen() == {data("1")}
+
+
+@given(st.data())
+def test_only_transactions_go_of_which_no_file_stays_whoever_has_added_it_too(choice: st.DataObject) -> None:
+    paths = [data(tid, number) for tid in "12" for number in range(2)]
+    some = st.lists(st.sampled_from(paths), unique=True, max_size=3)
+    commits = [
+        Decided(OLD + timedelta(seconds=i), tid, marker(choice.draw(some), choice.draw(some) if i == 3 else []))
+        for i, tid in enumerate("1234")
+    ]
+    live = live_files(commits)
+    overwrite = marker([], choice.draw(st.lists(st.sampled_from([*live.paths()]), unique=True)) if live else [])
+    info = CommitInfo(recorded="overwrite", commit_id="x", timestamp=NOW, turn=9)
+    overwrite = replace(overwrite, dbio_commit=info)
+    short = refer(overwrite, live=live, whole=lambda tids: [it for it in commits if it.tid in tids])
+    after = Decided(NOW, "9", overwrite), Decided(NOW, "9", short)
+    whole, referring = (live_files(resolve([*commits, it])) for it in after)
+    assert [*referring] == [*whole]
+    stays = {*live.paths()} - {*overwrite.removed}
+    gone = {it.tid for it in commits if stays.isdisjoint(it.marker.added)}
+    assert {*short.removed_tids} == gone & {file.tid for file in live if file.path in overwrite.removed}
 
 
 def test_the_key_is_refused_where_it_would_be_misread() -> None:
