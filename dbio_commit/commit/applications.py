@@ -33,7 +33,7 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
     if fate in ("passed", "unknown"):
         raise AppVersionError(why_refused(app, committed[app.id], where=snapshot.url))
     if fate == "committed":
-        infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.decided)
+        infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.transactions)
         tids = [tid for tid, info in infos if info and info.app and info.app.is_run_of(app)]
         by = f"by transaction {tids[-1]}" if tids else "by a transaction that a checkpoint does not name"
         _log.warning("%s: version %d of application %r is skipped: it is committed, %s; if none of your jobs did "

@@ -12,7 +12,7 @@ from dbio_commit.base.options import Isolation
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, FilesInParts, live_files
 
 
 def check_isolation(isolation: str) -> None:
@@ -41,10 +41,10 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
-    is_seen = not any(it.tid not in read.tids and not it.marker.is_abort for it in table.transactions)
-    news = set[str]() if is_seen else _bring_news(table.decided, read)
-    came = [file for file in table.files if file.tid in news] if news else []
-    if matching := read.may_match(replace(table, files=came)) if came else ():
+    unseen = table.whole([it.tid for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort])
+    news = _bring_news(unseen, read)
+    came = _live_of(table, [commit for commit in unseen if commit.tid in news])
+    if matching := read.may_match(came) if came.files else ():
         raise CommitConflictError(
             f"{len(matching)} files, first {matching[0].path}, were committed to {table.url} after transaction {tid} "
             "had read it, and the transaction might have changed their rows; nothing was committed: repeat it, or set "
@@ -52,12 +52,20 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
         )
 
 
-def _bring_news(decided: Sequence[Decided], read: Read) -> set[str]:
-    """Of commits, oldest first: those that came since, with rows that the rewrite should have seen."""
+def _live_of(table: Snapshot, commits: Sequence[Decided]) -> Snapshot:
+    """The table with only the live files that these commits added. Of a large table, reads what may have them."""
+    if not isinstance(table.files, FilesInParts):
+        tids = {commit.tid for commit in commits}
+        return replace(table, files=[file for file in table.files if file.tid in tids] if tids else [])
+    live = table.files.find({path for commit in commits for path in commit.marker.data_files})
+    files = [file for file in live_files(commits) if file.path in live]
+    return replace(table, files=files, decided=commits)
+
+
+def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
+    """Of commits that came since, oldest first: those with rows that the rewrite should have seen."""
     found = set[str]()
-    for commit in decided:
-        if commit.tid in read.tids or commit.marker.is_abort:
-            continue
+    for commit in commits:
         if not commit.marker.is_data_change:  # such as a compaction: its rows come from the files that it removed
             # Removals that are no longer recorded may have been of any of these commits.
             is_news = bool(found and commit.forgotten.removed)

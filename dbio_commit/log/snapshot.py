@@ -13,10 +13,11 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
+from dbio_commit.log.late import Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.commits import Commit, Decided, Forgotten, LateCommits
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.origin import Origin
@@ -260,11 +261,10 @@ class Snapshot:
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
-        committed = (commit for commit in reversed(self.decided) if not commit.marker.is_abort)
-        return [
-            Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
-            for modified, tid, marker, forgotten, _ in committed
-        ]
+        known = self.decided if self._in_parts is None else self.transactions
+        committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
+        late = None if self._in_parts is None else _Late(self, committed)
+        return [late.commit(it) if late else _commit(it) for it in committed]
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
@@ -290,8 +290,9 @@ class Snapshot:
 
     def whole(self, tids: Collection[str]) -> list[Decided]:
         """These transactions with all of their paths, oldest first. Of a large table, reads only what may have them."""
-        if self._in_parts is None or any(commit.marker.removed_tids for commit in self.news):
-            return [commit for commit in self.decided if commit.tid in tids]
+        tids = {*tids}
+        if self._in_parts is None or any(it.marker.removed_tids for it in self.transactions if it.tid in tids):
+            return [commit for commit in self.decided if commit.tid in tids]  # references may be to any transaction
         news = [commit for commit in self.news if commit.tid in tids]
         return self._in_order([*self._in_parts.whole(tids), *news])
 
@@ -348,4 +349,50 @@ class Snapshot:
     @property
     def _recorded(self) -> Sequence[Decided]:
         """The transactions that record what the checkpoint does not."""
-        return self.news if self.checkpoint.is_root else self.decided
+        return self.news if self.checkpoint.is_root else self.transactions
+
+
+class _Late(LateCommits):
+    """Makes the entries of a history from outlines, and reads the rest of them when it is asked for."""
+
+    def __init__(self, snapshot: Snapshot, committed: Sequence[Decided]) -> None:
+        self._snapshot = snapshot
+        self._news = {commit.tid for commit in snapshot.news}
+        self._outlines = {commit.tid: commit for commit in committed}
+        self._wholes = Wholes(committed, snapshot.whole)
+
+    def commit(self, outline: Decided) -> Commit:
+        if outline.tid not in self._news:
+            return replace(_commit(outline), late=self)
+        if not outline.marker.removed_tids:
+            return _commit(outline)
+        added = Forgotten(len(outline.marker.data_files))
+        return replace(_commit(outline), late=self, forgotten=added)
+
+    def whole(self, tid: str) -> Decided:
+        return self._wholes[tid]
+
+    def removed_files(self, tid: str) -> int:
+        outline = self._outlines[tid]
+        if outline.marker.removed_tids:
+            return self._referring[tid] + (self.whole(tid).forgotten.removed if tid not in self._news else 0)
+        return outline.forgotten.removed - self._change_files.get(tid, 0)
+
+    @cached_property
+    def _change_files(self) -> Mapping[str, int]:
+        parts = self._snapshot._in_parts
+        return parts.change_files() if parts and any(it.marker.is_recorded for it in self._outlines.values()) else {}
+
+    @cached_property
+    def _referring(self) -> Mapping[str, int]:
+        """How many paths those commits remove that name transactions in the place of paths."""
+        found = {tid: 0 for tid, commit in self._outlines.items() if commit.marker.removed_tids}
+        for some in self._snapshot.slices():
+            for commit in some.decided:
+                if commit.tid in found:
+                    found[commit.tid] += len(commit.marker.removed_data_files)
+        return found
+
+
+def _commit(decided: Decided) -> Commit:
+    return Commit(tid=decided.tid, timestamp=decided.modified, marker=decided.marker, forgotten=decided.forgotten)

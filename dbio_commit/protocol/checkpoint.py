@@ -83,6 +83,10 @@ class CommitsInParts(Sequence[Decided]):
         """Those with these tids, with all of their paths."""
 
     @abstractmethod
+    def change_files(self) -> Mapping[str, int]:
+        """How many change files each of them still has, without those that have none."""
+
+    @abstractmethod
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
         """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
 
@@ -127,6 +131,11 @@ class Checkpoint:
     def is_root(self) -> bool:
         """Whether its transactions are in parts."""
         return self.state is not None
+
+    def find(self, tid: str) -> Decided | None:
+        """The transaction with this tid and all of its paths, if the checkpoint covers it."""
+        some = self.commits.whole([tid]) if isinstance(self.commits, CommitsInParts) else self.commits
+        return next((commit for commit in some if commit.tid == tid), None)
 
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
         """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""

@@ -1,8 +1,9 @@
 """Decided transactions: their contents, their order, and which ones an earlier state has."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
@@ -35,8 +36,20 @@ class Decided(NamedTuple):
     """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
 
 
-@internal("forgotten", "marker")
-@dataclass(frozen=True, slots=True, kw_only=True)
+class LateCommits(ABC):
+    """Reads what an outline leaves out of a transaction: the paths that are in parts of a checkpoint."""
+
+    @abstractmethod
+    def whole(self, tid: str) -> Decided:
+        """The transaction with all of its paths."""
+
+    @abstractmethod
+    def removed_files(self, tid: str) -> int:
+        """How many data files it removed."""
+
+
+@internal("forgotten", "late", "marker")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Commit:
     """A commit: the result of a write, or an entry of a table's history."""
 
@@ -56,6 +69,30 @@ class Commit:
     and that were left alone. Relative to the root."""
     notes: Sequence[str] = field(default=(), repr=False)
     """In the result of an adoption: sentences about files that need attention."""
+    late: LateCommits | None = field(default=None, repr=False)
+    """Reads the paths of a transaction in parts when they are asked for. `marker` and `forgotten` are then those of an
+    outline: the marker has no paths, and all paths count as forgotten."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Commit) and self._facts() == other._facts()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has all paths, because another process may have no right to read the parts."""
+        return _commit, (self._facts(),)
+
+    def _facts(self) -> dict[str, Any]:
+        """The values of the fields, with all paths."""
+        told = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "late"}
+        whole = self._whole
+        return {**told, "marker": whole.marker, "forgotten": whole.forgotten}
+
+    @property
+    def _whole(self) -> Decided:
+        if self.late is not None:
+            return self.late.whole(self.tid)
+        return Decided(self.timestamp, self.tid, self.marker, self.forgotten)
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")
@@ -77,7 +114,7 @@ class Commit:
 
         Files that vacuum has deleted since may be left out.
         """
-        return self.marker.data_files
+        return self._whole.marker.data_files
 
     @property
     def removed(self) -> Sequence[str]:
@@ -85,28 +122,31 @@ class Commit:
 
         Files that vacuum has deleted since may be left out.
         """
-        return self.marker.removed_data_files
+        return self._whole.marker.removed_data_files
 
     @property
     def change_files(self) -> Sequence[str]:
         """The paths of its change files, which record the rows that it changed; relative to the root."""
-        return self.marker.change_files
+        return self._whole.marker.change_files
 
     @property
     def added_files(self) -> int:
         """How many data files it added: a number, also of those that `added` does not list any more."""
-        return len(self.added) + self.forgotten.added
+        return self.forgotten.added if self.late is not None else len(self.added) + self.forgotten.added
 
     @property
     def removed_files(self) -> int:
         """How many data files it removed: a number, also of those that `removed` does not list any more."""
+        if self.late is not None:
+            return self.late.removed_files(self.tid)
         return len(self.removed) + self.forgotten.removed
 
     @property
     def files(self) -> list[FileInfo]:
         """What its writer recorded about each file in `added`: size, rows, partition and statistics."""
-        changes = set(self.change_files)
-        return [info for info in unpack_files(self.marker) if info.path not in changes]
+        marker = self._whole.marker
+        changes = set(marker.change_files)
+        return [info for info in unpack_files(marker) if info.path not in changes]
 
     @property
     def metrics(self) -> Mapping[str, int]:
@@ -132,6 +172,10 @@ class Commit:
     def settings(self) -> Settings | None:
         """The table's settings after it; None if the table had no settings yet."""
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
+
+
+def _commit(facts: Mapping[str, Any]) -> Commit:
+    return Commit(**facts)
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
@@ -261,6 +305,9 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
     )
     places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
     edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
+    if referring := [i for i, commit in enumerate(commits) if commit.marker.removed_tids]:  # without their paths
+        number = {commit.tid: i for i, commit in enumerate(commits)}
+        edges += ((number[tid], i) for i in referring for tid in commits[i].marker.removed_tids if tid in number)
     removed = {path for commit in commits for path in commit.marker.removed}
     if not removed:
         return edges

@@ -55,6 +55,13 @@ class FileRows:
         self._reader, self.parts = reader, parts
         self._numbers = {part.name: i for i, part in enumerate(parts)}
 
+    def since(self, number: int) -> "FileRows":
+        """The rows in parts that may have rows of transactions which no checkpoint before this number covered.
+
+        Of these transactions it has all rows. The parts have other numbers.
+        """
+        return FileRows(self._reader, [part for part in self.parts if part.until >= number])
+
     def tables(
         self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[str, str], bool] | None = None
     ) -> Iterator[pa.Table]:
