@@ -56,6 +56,11 @@ class Wholes:
         self._order, self._read = order, read
         self._kept: dict[str, Decided] = {}
 
+    def take_over(self, other: "Wholes") -> None:
+        """Keeps what the other has read, which was the same. What references are to may have come since."""
+        referring = {commit.tid for commit in self._order if commit.marker.removed_tids}
+        self._kept = {tid: commit for tid, commit in other._kept.items() if tid not in referring}
+
     def __getitem__(self, tid: str) -> Decided:
         found = self._kept.get(tid)
         if found is None:

@@ -98,7 +98,7 @@ def _source(name: str) -> Source:
         "news",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "whole"),
+    *("origin", "past", "redated_until", "refuse_patterns", "slices", "source", "strange", "transactions", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -131,6 +131,8 @@ class Snapshot:
     """The same transactions, without the paths of those in parts; None if the checkpoint has no parts."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
+    past: CommitsInParts | None = field(default=None, repr=False)
+    """Of a state in the past of a large table: the transactions in parts that counted then."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's log, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
@@ -151,8 +153,8 @@ class Snapshot:
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, without what was computed from them."""
-        return {it.name: getattr(self, it.name) for it in fields(self)}
+        """The fields, without what was computed from them. A pickle has all files and paths, and needs no parts."""
+        return {it.name: getattr(self, it.name) for it in fields(self)} | {"past": None}
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -313,7 +315,7 @@ class Snapshot:
 
     @property
     def _in_parts(self) -> CommitsInParts | None:
-        return self.checkpoint.commits if isinstance(self.checkpoint.commits, CommitsInParts) else None
+        return self.checkpoint.commits if isinstance(self.checkpoint.commits, CommitsInParts) else self.past
 
     def _slice(self, commits: Sequence[Decided]) -> "Snapshot":
         assert self.source.store

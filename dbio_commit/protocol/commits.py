@@ -218,6 +218,13 @@ def latest(*times: datetime | None) -> datetime | None:
     return max((time for time in times if time), default=None)
 
 
+class Cut(NamedTuple):
+    """The commits of an earlier state, and those that came later; oldest first."""
+
+    counted: list[Decided]
+    later: list[Decided]
+
+
 def committed_by(
     commits: Iterable[Decided],
     as_of: AsOf,
@@ -227,13 +234,30 @@ def committed_by(
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
 
+    Raises InvalidInputError as `cut_at` does, and if removed files of that state are forgotten.
+    """
+    if as_of is None:
+        return in_order(commits)
+    counted, later = cut_at(commits, as_of, known_since=known_since, redated_until=redated_until)
+    if any(commit.forgotten.removed for commit in later):
+        raise not_known(as_of, known_since)
+    return counted
+
+
+def cut_at(
+    commits: Iterable[Decided],
+    as_of: datetime | str,
+    *,
+    known_since: datetime | None = None,
+    redated_until: datetime | None = None,
+) -> Cut:
+    """The commits, which may be outlines, as of then and later.
+
     States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
     commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
     the tid of a commit.
     """
     ordered = in_order(commits)
-    if as_of is None:
-        return ordered
     tids = [commit.tid for commit in ordered]
     times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
     if isinstance(as_of, str) and as_of in tids:
@@ -248,13 +272,18 @@ def committed_by(
             f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
-    if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
-        since = known_since.isoformat() if known_since else "the commits after it"
-        raise InvalidInputError(
-            f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
-            f"for a time from {since}"
-        )
-    return ordered[:count]
+    if known_since and time < known_since:
+        raise not_known(as_of, known_since)
+    return Cut(ordered[:count], ordered[count:])
+
+
+def not_known(as_of: AsOf, known_since: datetime | None) -> InvalidInputError:
+    """The error for a state whose files are forgotten."""
+    since = known_since.isoformat() if known_since else "the commits after it"
+    return InvalidInputError(
+        f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
+        f"for a time from {since}"
+    )
 
 
 def parse_time(text: datetime | str, *, what: str) -> datetime:
