@@ -9,7 +9,7 @@ covers them. So:
 - If the start marker is there, the commit marker alone decides.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -108,11 +108,11 @@ def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> Commi
 
 def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
     """What the transaction committed according to a checkpoint, which is final: then no marker counts. Else None."""
-    return _covered_commits(store).get(tid)
+    return _covered_commits(store, [tid]).get(tid)
 
 
-def _covered_commits(store: Store) -> dict[str, CommitMarker]:
-    """What all transactions committed that the newest checkpoint covers, by tid."""
+def _covered_commits(store: Store, tids: Collection[str]) -> dict[str, CommitMarker]:
+    """What those of these transactions committed that the newest checkpoint covers, by tid."""
 
     def read() -> dict[str, CommitMarker]:
         front = parse_log(store.list_log("_d", Kind.PURGE))
@@ -122,7 +122,7 @@ def _covered_commits(store: Store) -> dict[str, CommitMarker]:
         if not log.checkpoints and not log.purges:
             return {}
         checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, front).id)
-        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
+        return {commit.tid: commit.marker for commit in checkpoint.whole(tids) if not commit.marker.is_abort}
 
     return until_quiet(store, read)
 
@@ -261,7 +261,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     if not aborted:
         return outcomes
     try:
-        covered = _covered_commits(store)
+        covered = _covered_commits(store, {*aborted})
     except DbioError as error:
         return outcomes | dict.fromkeys(aborted, error)
     for tid in aborted:

@@ -374,7 +374,7 @@ class TableRoot(Root):
         """The result of a transaction that was committed before, with the paths that it removed if they can be read."""
         if marker.removed_tids:
             with suppress(DbioError):  # it is committed, whatever fails now
-                known = {commit.tid: commit.marker for commit in self._snapshot_now().decided}
+                known = {commit.tid: commit.marker for commit in self._snapshot_now().whole([tid])}
                 return self.result(tid, known.get(tid, marker))
         return self.result(tid, marker)
 

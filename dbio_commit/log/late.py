@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, overload
 
+from dbio_commit.protocol import history
 from dbio_commit.protocol.commits import Decided
-
-PATHS_AT_ONCE = 100_000
-"""About how many paths of transactions are in memory at once."""
 
 _T = TypeVar("_T")
 
@@ -61,6 +59,10 @@ class Wholes:
         referring = {commit.tid for commit in self._order if commit.marker.removed_tids}
         self._kept = {tid: commit for tid, commit in other._kept.items() if tid not in referring}
 
+    def __contains__(self, tid: str) -> bool:
+        """Whether it is in memory."""
+        return tid in self._kept
+
     def __getitem__(self, tid: str) -> Decided:
         found = self._kept.get(tid)
         if found is None:
@@ -79,7 +81,7 @@ class Wholes:
         for place in range(self._places[tid], len(self._order)):
             commit = self._order[place]
             count += sum(commit.forgotten)
-            if chosen and (count > PATHS_AT_ONCE or commit.marker.removed_tids):
+            if chosen and (count > history.PATHS_AT_ONCE or commit.marker.removed_tids):
                 break
             chosen.append(commit.tid)
             if commit.marker.removed_tids:

@@ -132,10 +132,11 @@ class Checkpoint:
         """Whether its transactions are in parts."""
         return self.state is not None
 
-    def find(self, tid: str) -> Decided | None:
-        """The transaction with this tid and all of its paths, if the checkpoint covers it."""
-        some = self.commits.whole([tid]) if isinstance(self.commits, CommitsInParts) else self.commits
-        return next((commit for commit in some if commit.tid == tid), None)
+    def whole(self, tids: Collection[str]) -> Sequence[Decided]:
+        """Those of these transactions that it covers, with all of their paths."""
+        if isinstance(self.commits, CommitsInParts):
+            return self.commits.whole(tids)
+        return [commit for commit in self.commits if commit.tid in tids]
 
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
         """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""

@@ -30,6 +30,10 @@ class Change(NamedTuple):
     """When it was committed, by the store's clock."""
 
 
+PATHS_AT_ONCE = 100_000
+"""About how many paths of a large table's commits are in memory at once."""
+
+
 class AddedPath(NamedTuple):
     """What a transaction says of a path that it adds."""
 
@@ -100,6 +104,10 @@ class HistoryInParts(ABC):
     @abstractmethod
     def whole(self, tid: str) -> Decided:
         """A transaction with all of its paths. Those that come after it in the history are read with it."""
+
+    @abstractmethod
+    def is_at_hand(self, tid: str) -> bool:
+        """Whether `whole` has it in memory."""
 
     @abstractmethod
     def find(self, paths: Collection[str]) -> Mapping[str, PathInParts]:
@@ -213,6 +221,38 @@ class History:
             )
         return found
 
+    def _found_with(self, commit: Decided, paths: Sequence[str]) -> Mapping[str, "_Path"]:
+        """What all commits say of the paths that a commit removes.
+
+        In parts, those of the commits after it are looked for, too, as far as they are in memory. So a caller that goes
+        from commit to commit looks few times.
+        """
+        if self.parts is None:
+            return self._find({*paths})
+        kept = self._kept
+        if not kept.keys() >= {*paths}:
+            wanted = {*paths}
+            for later in self.commits[self._places[commit.tid] + 1 :]:
+                if len(wanted) > PATHS_AT_ONCE:
+                    break
+                if takes_rows(later) and self._is_at_hand(later):
+                    wanted.update(self.whole(later).marker.removed_data_files)
+            found = self._find(wanted)
+            kept.clear()
+            kept.update(found)
+        return kept
+
+    @cached_property
+    def _kept(self) -> "dict[str, _Path]":
+        """What was found last."""
+        return {}
+
+    def _is_at_hand(self, commit: Decided) -> bool:
+        """Whether its paths are in memory."""
+        assert self.parts
+        is_own = commit.tid not in self.parts.tids and not commit.marker.removed_tids
+        return is_own or self.parts.is_at_hand(commit.tid)
+
     def removed_among(self, changes: Iterable[Change]) -> list[str]:
         """The paths of these changes that some commit has removed, in their order."""
         changes = [*changes]
@@ -295,7 +335,7 @@ class History:
         if not takes_rows(commit):
             return []
         paths = self.whole(commit).marker.removed_data_files
-        found = self._find({*paths})
+        found = self._found_with(commit, paths)
         return [
             Change(self._file(path, found[path].size, None), "delete", commit.tid, commit.modified)
             for path in paths

@@ -106,7 +106,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         transaction.keep_partitions()
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
-        _copy(store, transaction, plan.back, recorded_files(then.decided))
+        _copy(store, transaction, plan.back, recorded_files(then.whole({str(file.tid) for file in plan.back})))
         transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
         metrics = {"numRestoredFiles": len(plan.back)}
         return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)

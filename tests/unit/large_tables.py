@@ -9,11 +9,10 @@ from unittest.mock import patch
 
 from dbio_commit import Table, Transaction
 from dbio_commit.commit.table_root import TableRoot
-from dbio_commit.log import late
 from dbio_commit.log.parts import windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.settled import Settled
-from dbio_commit.protocol import names
+from dbio_commit.protocol import history, names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -22,6 +21,13 @@ from tests.writers import stage
 from vacuum import VacuumOptions, vacuum_table
 
 DAYS = ["d0", "d1", "d2", "d3"]
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "day", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
 
 
 class ByChance:
@@ -76,7 +82,7 @@ class ByChance:
         transaction = self.table.begin(operation, partition_by=["day"])  # type: ignore[arg-type]
         for _ in range(count):
             stage(self.table, transaction, b"x" * self.chance.randint(1, 9), {"day": self.chance.choice(DAYS)})
-        self.tids.append(transaction.commit().tid)
+        self.tids.append(transaction.commit(SCHEMA).tid)
 
     def _rewrite(self, *, changes_rows: bool, records: bool = False) -> None:
         live = sorted(file.path for file in self.table.snapshot().files)
@@ -129,5 +135,5 @@ def unread() -> Iterator[None]:
 @contextmanager
 def several_slices() -> Iterator[None]:
     """Tables have parts meanwhile, of a few rows each, and few rows are in memory at once."""
-    with tiny_parts(), patch.object(windows, "WINDOW_ROWS", 3), patch.object(late, "PATHS_AT_ONCE", 5):
+    with tiny_parts(), patch.object(windows, "WINDOW_ROWS", 3), patch.object(history, "PATHS_AT_ONCE", 5):
         yield

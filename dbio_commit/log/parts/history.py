@@ -12,14 +12,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbio_commit.log import late
 from dbio_commit.log.late import Wholes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.past import Past
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol import names
+from dbio_commit.protocol import history, names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import AddedPath, FilesInOrder, HistoryInParts, PathInParts, Totals
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
@@ -53,6 +52,9 @@ class StoredHistory(HistoryInParts):
 
     def whole(self, tid: str) -> Decided:
         return self._wholes[tid]
+
+    def is_at_hand(self, tid: str) -> bool:
+        return tid in self._wholes
 
     def find(self, paths: Collection[str]) -> Mapping[str, PathInParts]:
         added: dict[str, dict[str, AddedPath]] = {}
@@ -175,7 +177,7 @@ class _StateInOrder(FilesInOrder):
         """The files of the commit with the file in this place, and of those after it."""
         first = bisect_right(self._ends, start)
         begin = self._ends[first - 1] if first else 0
-        last = max(bisect_right(self._ends, begin + late.PATHS_AT_ONCE), first + 1)
+        last = max(bisect_right(self._ends, begin + history.PATHS_AT_ONCE), first + 1)
         wanted = {tid for tid in self._tids[first:last] if self._totals[tid].files}
         found: list[tuple[rows.Key, int, DataFile]] = []
         if wanted - self._own:
