@@ -41,7 +41,7 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
-    unseen = table.whole([it.tid for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort])
+    unseen = _with_paths(table, [it for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort])
     news = _bring_news(unseen, read)
     came = _live_of(table, [commit for commit in unseen if commit.tid in news])
     if matching := read.may_match(came) if came.files else ():
@@ -50,6 +50,13 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
             "had read it, and the transaction might have changed their rows; nothing was committed: repeat it, or set "
             "`retries=`"
         )
+
+
+def _with_paths(table: Snapshot, commits: Sequence[Decided]) -> list[Decided]:
+    """The commits with the paths that matter here. References to transactions stay, if the commit changes rows."""
+    known = {commit.tid for commit in table.news if commit.marker.is_data_change}
+    whole = {commit.tid: commit for commit in table.whole([it.tid for it in commits if it.tid not in known])}
+    return [whole.get(commit.tid, commit) for commit in commits]
 
 
 def _live_of(table: Snapshot, commits: Sequence[Decided]) -> Snapshot:

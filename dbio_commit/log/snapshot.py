@@ -131,7 +131,7 @@ class Snapshot:
     """The same transactions, without the paths of those in parts; None if the checkpoint has no parts."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
-    past: CommitsInParts | None = field(default=None, repr=False)
+    past: CommitsInParts | None = field(default=None, repr=False, compare=False)
     """Of a state in the past of a large table: the transactions in parts that counted then."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's log, as it was listed last; empty in the directory scope."""

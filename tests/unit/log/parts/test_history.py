@@ -1,6 +1,6 @@
 """Streams over a large table read what they read over the same table in one body, with few paths in memory at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from dbio_commit.feed.streams import list_changes
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.table_state import table_history
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import History
+from dbio_commit.protocol.parts import Part
 from dbio_commit.table import Table
 from tests.unit.large_tables import ByChance, flat, several_slices, unread
 
@@ -146,7 +148,12 @@ def test_a_stream_in_the_middle_reads_the_transactions_after_it_only(monkeypatch
         follower = Follower(table.store, table.clock)
         asked: list[str] = []
         plain = StoredCommits.whole
-        monkeypatch.setattr(StoredCommits, "whole", lambda self, tids: asked.extend(tids) or plain(self, tids))
+
+        def whole(self: StoredCommits, tids: Collection[str]) -> list[Decided]:
+            asked.extend(tids)
+            return plain(self, tids)
+
+        monkeypatch.setattr(StoredCommits, "whole", whole)
         with unread():
             feed = Feed(follower.history(), PLAIN)
             end = feed.after(at)
@@ -167,9 +174,12 @@ def test_a_stream_that_has_read_all_but_the_news_reads_no_part(monkeypatch: pyte
         follower = Follower(table.store, table.clock)
         kinds: list[str] = []
         plain = PartReader.table
-        monkeypatch.setattr(
-            PartReader, "table", lambda self, part, *args: kinds.append(part.kind) or plain(self, part, *args)
-        )
+
+        def table_of(self: PartReader, part: Part, *given: Any) -> Any:
+            kinds.append(part.kind)
+            return plain(self, part, *given)
+
+        monkeypatch.setattr(PartReader, "table", table_of)
         feed = Feed(follower.history(), PLAIN)
         end = feed.after(at)
         assert isinstance(end, Position)
