@@ -178,21 +178,19 @@ class History:
         return found
 
     @cached_property
-    def _adders(self) -> Mapping[str, str]:
-        """The last commit of `_own` that added each path, with its size and rows."""
-        return {path: commit.tid for commit in self._own for path in commit.marker.added}
+    def _adders(self) -> Mapping[str, "_Adder"]:
+        """For each path that `_own` removes: the last commit of `_own` that added it."""
+        return self._adders_of(self._removers.keys())
 
-    @cached_property
-    def _sizes(self) -> Mapping[str, int]:
-        return {
-            path: size
-            for commit in self._own
-            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
-        }
-
-    @cached_property
-    def _rows(self) -> Mapping[str, int | None]:
-        return recorded_rows(self._own)
+    def _adders_of(self, paths: Collection[str]) -> dict[str, "_Adder"]:
+        found: dict[str, _Adder] = {}
+        for commit in self._own if paths else ():
+            info = commit.marker.dbio_commit
+            counts = info.files.rows if info and info.files else [None] * len(commit.marker.added)
+            for path, size, rows in zip(commit.marker.added, added_sizes(commit.marker), counts, strict=True):
+                if path in paths:
+                    found[path] = _Adder(commit.tid, AddedPath(size, rows))
+        return found
 
     @cached_property
     def _referring(self) -> Mapping[str, str]:
@@ -206,19 +204,16 @@ class History:
     def _find(self, paths: Collection[str]) -> Mapping[str, "_Path"]:
         """What all commits say of these paths."""
         in_parts = self.parts.find(paths) if self.parts and paths else {}
+        others = self._adders_of({path for path in paths if path not in self._removers})
         found: dict[str, _Path] = {}
         for path in paths:
-            said = in_parts.get(path, NOTHING_SAID)
-            adders = [*said.added, *([self._adders[path]] if path in self._adders else [])]
+            said, own = in_parts.get(path, NOTHING_SAID), self._adders.get(path) or others.get(path)
+            added = {**said.added, **({own.tid: own.told} if own else {})}
             removers = [*said.removed, *([self._removers[path]] if path in self._removers else [])]
-            removers += [self._referring[tid] for tid in adders if tid in self._referring]
-            adder = max(adders, key=self._places.__getitem__, default=None)
-            told = said.added.get(adder) if adder else None
-            found[path] = _Path(
-                min(removers, key=self._places.__getitem__, default=None),
-                told.size if told else self._sizes.get(path, UNKNOWN_SIZE),
-                told.rows if told else self._rows.get(path),
-            )
+            removers += [self._referring[tid] for tid in added if tid in self._referring]
+            last = max(added, key=self._places.__getitem__, default=None)
+            told = AddedPath(UNKNOWN_SIZE, None) if last is None else added[last]
+            found[path] = _Path(min(removers, key=self._places.__getitem__, default=None), *told)
         return found
 
     def _found_with(self, commit: Decided, paths: Sequence[str]) -> Mapping[str, "_Path"]:
@@ -278,7 +273,9 @@ class History:
         paths = {change.file.path for change in changes}
         whole = self.whole(commit)
         plain = {path for path in paths if names.parse_data_file(names.split(path)[1]) == commit.tid}
-        known = {path: rows for path, rows in recorded_rows([whole]).items() if path in plain}
+        known = dict.fromkeys(plain & {*whole.marker.added}) | {
+            path: rows for path, rows in recorded_rows([whole]).items() if path in plain
+        }
         return known | {path: it.rows for path, it in self._find(paths - known.keys()).items()}
 
     # --- states ---------------------------------------------------------------------------------------------------
@@ -351,6 +348,11 @@ class History:
                 f"{' or '.join(str(list(layout)) for layout in sorted(self.layouts))}; `dbio check` says which"
             )
         return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
+
+
+class _Adder(NamedTuple):
+    tid: str
+    told: AddedPath
 
 
 class _Path(NamedTuple):

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from dbio_commit import CommitConflictError
+from dbio_commit.commit.isolation import Read
 from dbio_commit.log.table_state import table_snapshot
 from tests.unit.large_tables import ByChance, flat, several_slices, unread
+from tests.writers import stage
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -51,3 +54,28 @@ def test_an_application_is_asked_for_without_the_paths_of_its_commits() -> None:
         with unread():
             assert made.table.begin(app=("nightly", 7)).commit().skipped
             assert not made.table.begin(app=("nightly", 8)).commit().skipped
+
+
+def test_conflicts_are_looked_for_among_the_commits_that_a_rewrite_has_not_seen() -> None:
+    with several_slices():
+        made = ByChance(2)
+        made.run(12)
+        made.checkpoint()
+        seen = made.table.snapshot()
+        transaction = made.table.begin("rewrite")
+        stage(made.table, transaction, partition={"day": "d1"})
+        transaction.goes_by(
+            Read(
+                tids=frozenset(seen.tids),
+                may_match=lambda now: now.where("day = 'd1'").files,
+                isolation="serializable",
+            )
+        )
+        with made.table.begin() as other:
+            path = stage(made.table, other, partition={"day": "d1"})
+        made.checkpoint()
+        with unread(), pytest.raises(CommitConflictError, match=f"1 files, first {path}"):
+            transaction.commit()
+        with unread():
+            made.table.abort(transaction.tid)
+            made.table.begin().abort()
