@@ -83,8 +83,8 @@ def _outlines(settled: Settled, news: Sequence[Decided]) -> list[Decided]:
 def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Snapshot:
     """A state of the past. What is in parts of the checkpoint is read when it is needed.
 
-    If no later commit removed files, this reads no rows of files. Otherwise it reads all of them once, to find out whether
-    the state is still known.
+    If no later commit removed files, this reads no rows of files. Otherwise it reads all of them once, to find out
+    whether the state is still known.
     """
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
     from dbio_commit.log.parts.past import Later, Past, PastCommits
