@@ -12,7 +12,7 @@ from dbio_commit.base.options import Isolation
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, FilesInParts, live_files
 
 
 def check_isolation(isolation: str) -> None:
@@ -41,13 +41,10 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
-    unseen = {it.tid for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort}
-    since = table.whole(unseen) if unseen else []
-    news = _bring_news(since, read)
-    added = {path for commit in since if commit.tid in news for path in commit.marker.added}
-    part = table.among(added) if added else table
-    came = [file for file in part.files if file.tid in news] if added else []
-    if matching := read.may_match(replace(part, files=came)) if came else ():
+    unseen = _with_paths(table, [it for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort])
+    news = _bring_news(unseen, read)
+    came = _live_of(table, [commit for commit in unseen if commit.tid in news])
+    if matching := read.may_match(came) if came.files else ():
         raise CommitConflictError(
             f"{len(matching)} files, first {matching[0].path}, were committed to {table.url} after transaction {tid} "
             "had read it, and the transaction might have changed their rows; nothing was committed: repeat it, or set "
@@ -55,10 +52,27 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
         )
 
 
-def _bring_news(since: Sequence[Decided], read: Read) -> set[str]:
+def _with_paths(table: Snapshot, commits: Sequence[Decided]) -> list[Decided]:
+    """The commits with the paths that matter here. References to transactions stay, if the commit changes rows."""
+    known = {commit.tid for commit in table.news if commit.marker.is_data_change}
+    whole = {commit.tid: commit for commit in table.whole([it.tid for it in commits if it.tid not in known])}
+    return [whole.get(commit.tid, commit) for commit in commits]
+
+
+def _live_of(table: Snapshot, commits: Sequence[Decided]) -> Snapshot:
+    """The table with only the live files that these commits added. Of a large table, reads what may have them."""
+    if not isinstance(table.files, FilesInParts):
+        tids = {commit.tid for commit in commits}
+        return replace(table, files=[file for file in table.files if file.tid in tids] if tids else [])
+    live = table.files.find({path for commit in commits for path in commit.marker.data_files})
+    files = [file for file in live_files(commits) if file.path in live]
+    return replace(table, files=files, decided=commits)
+
+
+def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
     """Of commits that came since, oldest first: those with rows that the rewrite should have seen."""
     found = set[str]()
-    for commit in since:
+    for commit in commits:
         if not commit.marker.is_data_change:  # such as a compaction: its rows come from the files that it removed
             # Removals that are no longer recorded may have been of any of these commits.
             is_news = bool(found and commit.forgotten.removed)

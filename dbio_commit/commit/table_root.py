@@ -148,9 +148,12 @@ class TableRoot(Root):
     def _read_checkpoint(self, log: Log) -> Checkpoint:
         return read_checkpoint(self.store, log, table_id=read_descriptor(self.store, log).id)
 
-    def history(self) -> History:
-        """Every commit that the log and its checkpoint still hold, for readers that go through them one by one."""
-        return table_history(self.store, self.settled(), now=self.clock.now())
+    def history(self, *, before: History | None = None) -> History:
+        """Every commit that the log and its checkpoint still hold, for readers that go through them one by one.
+
+        `before` is an earlier history: what it has read of a large table need not be read again.
+        """
+        return table_history(self.store, self.settled(), now=self.clock.now(), before=before)
 
     def settled(self) -> Settled:
         """The whole log as one state, for a snapshot and for callers that need all of it."""

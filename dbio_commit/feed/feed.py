@@ -3,7 +3,7 @@
 The position of a stream is in `position`. Rules: PROTOCOL.md 8.4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidI
 from dbio_commit.feed.position import Part, Position, Start, position_of
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import Change, History, recorded_operation, takes_rows
-from dbio_commit.protocol.state import DataFile, live_files
+from dbio_commit.protocol.history import Change, FilesInOrder, History, Totals, recorded_operation, takes_rows
+from dbio_commit.protocol.state import DataFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Most:
     files: int | None = None
     size_bytes: int | None = None
 
-    def count(self, files: Sequence[DataFile]) -> int:
+    def count(self, files: Iterable[DataFile]) -> int:
         """How many of these fit into a batch, in their order."""
         count = size = 0
         for file in files:
@@ -94,7 +94,7 @@ class Feed:
         """
         if isinstance(at, Start) and at.begin == "state":
             known = [commit for commit in self._history.commits if target is None or target.had(commit)]
-            part = Part(done=0, files=len(live_files(known)))
+            part = Part(done=0, files=len(self._history.state(known)))
             return self._within_state(self._position(known, part), most) if known else at
         self._check(at)
         if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
@@ -130,7 +130,7 @@ class Feed:
         self._check(start)
         self._check(end)
         if end.part and end.part.tid is None:
-            return self._state(end)[_done(start, None, end.part.files) : end.part.done]
+            return [*self._of_state(end, _done(start, None, end.part.files))]
         found = list[Change]()
         for commit in self._rest(start):
             is_part = end.part is not None and end.part.tid == commit.tid
@@ -143,16 +143,21 @@ class Feed:
     def lag(self, at: Position | Start) -> Lag:
         """What is left after a position, before any options of the stream."""
         if isinstance(at, Start) and at.begin == "state":
-            rest, files = self._history.commits, [*live_files(self._history.commits)]
+            rest: Sequence[Decided] = self._history.commits
+            left = _totals_of(self._history.state(rest), 0)
         else:
             rest = self._rest(at)
-            files = [it.file for commit in rest for it in self._history.added(commit)[self._added(at, commit) :]]
-            if isinstance(at, Position) and at.part and at.part.tid is None:
-                files += [it.file for it in self._state(at)[at.part.done :]]
+            part = at.part if isinstance(at, Position) else None
+            left = self._history.totals(commit for commit in rest if not part or commit.tid != part.tid)
+            for commit in (commit for commit in rest if part and commit.tid == part.tid):
+                some = [change.file for change in self._history.added(commit)[self._added(at, commit) :]]
+                left = left.plus(Totals(len(some), sum(max(file.size, 0) for file in some)))
+            if isinstance(at, Position) and part and part.tid is None:
+                left = left.plus(_totals_of(self._state(at), part.done))
         oldest = min((commit.modified for commit in rest), default=None)
-        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
+        return Lag(len(rest), left.files, left.bytes, oldest)
 
-    def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
+    def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[Change]]]:
         """The commits from a first to a last one, inclusive, each with what the stream would read of it.
 
         The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
@@ -168,11 +173,11 @@ class Feed:
                     f"{self._history.url} has no commit {end!r:.100} at or after the start; `dbio log` lists them"
                 )
             commits = commits[: tids.index(end) + 1]
-        return [(commit, self._changes(commit)) for commit in commits]
+        return ((commit, self._changes(commit)) for commit in commits)
 
     def doubtful(self, changes: Sequence[Change]) -> list[str]:
         """The paths of files that vacuum may have deleted, since a commit has removed them."""
-        return [it.file.path for it in changes if it.file.path in self._history.removers]
+        return self._history.removed_among(changes)
 
     def lose(self, what: str) -> None:
         """Raises HistoryLostError, or warns if the stream does not want to fail."""
@@ -275,6 +280,7 @@ class Feed:
                     "rows, which a stream of appended rows cannot show; set skipChangeCommits=true to skip "
                     "such commits, ignoreChanges=true to read all that they add, or readChangeFeed=true"
                 )
+        commit = self._history.whole(commit)
         if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
             self.lose(
                 f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed, before this "
@@ -286,15 +292,22 @@ class Feed:
 
     def _within_state(self, at: Position, most: Most) -> Position:
         assert at.part
-        files = [change.file for change in self._state(at)[at.part.done :]]
-        done = at.part.done + most.count(files)
+        state, done = self._state(at), at.part.done
+        if most.size_bytes is None:
+            done = len(state) if most.files is None else min(done + most.files, len(state))
+        else:
+            done += most.count(state.some(done))
         return replace(at, part=Part(done=done, files=at.part.files))
 
-    def _state(self, at: Position) -> list[Change]:
+    def _of_state(self, end: Position, start: int) -> Iterator[Change]:
+        assert end.part
+        times = {commit.tid: commit.modified for commit in self._history.commits}
+        for file in self._state(end).some(start, end.part.done):
+            yield Change(file, "insert", str(file.tid), times[str(file.tid)])
+
+    def _state(self, at: Position) -> FilesInOrder:
         """The files that were live after exactly the commits that the position has had."""
-        had = [commit for commit in self._history.commits if at.had(commit)]
-        times = {commit.tid: commit.modified for commit in had}
-        found = [Change(file, "insert", str(file.tid), times[str(file.tid)]) for file in live_files(had)]
+        found = self._history.state([commit for commit in self._history.commits if at.had(commit)])
         if at.part and at.part.files != len(found):
             raise HistoryLostError(
                 f"of {at.part.files} files that were live in {self._history.url} when this stream began, "
@@ -302,6 +315,10 @@ class Feed:
                 "begin anew with another checkpoint, and vacuum with a longer retention"
             )
         return found
+
+
+def _totals_of(state: FilesInOrder, start: int) -> Totals:
+    return Totals(len(state) - start, state.bytes_from(start))
 
 
 def _late(at: Position, commits: Sequence[Decided]) -> int:

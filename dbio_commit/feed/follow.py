@@ -39,7 +39,7 @@ class Follower:
     def _read(self) -> History:
         root = open_root(self._store, self._clock)
         if isinstance(root, TableRoot):
-            return root.history()
+            return root.history(before=self._seen[1] if self._seen else None)
         raise InvalidInputError(
             f"{self._store.url} is no dbio table, and its markers record no history that can be followed; make it one "
             "with `dbio adopt`"

@@ -12,7 +12,7 @@ from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
-from dbio_commit.protocol.commits import Decided, count_rows, parse_time, recorded_rows
+from dbio_commit.protocol.commits import Decided, count_rows, parse_time
 from dbio_commit.protocol.history import Change, History
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.store import Store
@@ -52,9 +52,8 @@ def list_changes(
     Raises HistoryLostError if vacuum has deleted what is needed, and InvalidInputError.
     """
     history = Follower(store, clock).history()
-    known = recorded_rows(history.commits)
     span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
-    return [_changes(commit, changes, known) for commit, changes in span]
+    return [_changes(history, commit, changes) for commit, changes in span]
 
 
 def start_at(start: datetime | str) -> Start:
@@ -69,11 +68,12 @@ def end_at(end: datetime | str | None) -> datetime | str | None:
     return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
-def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, int | None]) -> CommitChanges:
+def _changes(history: History, commit: Decided, changes: Sequence[Change]) -> CommitChanges:
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit
     told = info.metrics if info and commit.marker.is_recorded else None
+    known = history.rows(commit, changes) if told is None else {}
     return CommitChanges(
         tid=commit.tid,
         timestamp=commit.modified,

@@ -14,11 +14,11 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
-from dbio_commit.log.late import Late
+from dbio_commit.log.late import Late, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided, recorded_rows
+from dbio_commit.protocol.commits import Commit, Decided, Forgotten, LateCommits, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
@@ -105,8 +105,8 @@ def _source(name: str) -> Source:
         "of_files",
         "outlines",
     ),
-    *("origin", "redated_until", "refuse_patterns", "rows_of", "slices", "source", "strange", "transactions", "weigh"),
-    "whole",
+    *("origin", "past", "redated_until", "refuse_patterns", "rows_of", "slices", "source", "strange", "transactions"),
+    *("weigh", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -139,6 +139,8 @@ class Snapshot:
     """The same transactions, without the paths of those in parts; None if the checkpoint has no parts."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
+    past: CommitsInParts | None = field(default=None, repr=False, compare=False)
+    """Of a state in the past of a large table: the transactions in parts that counted then."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's log, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
@@ -159,8 +161,8 @@ class Snapshot:
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, without what was computed from them."""
-        return {it.name: getattr(self, it.name) for it in fields(self)}
+        """The fields, without what was computed from them. A pickle has all files and paths, and needs no parts."""
+        return {it.name: getattr(self, it.name) for it in fields(self)} | {"past": None}
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -269,11 +271,10 @@ class Snapshot:
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
-        committed = (commit for commit in reversed(self.decided) if not commit.marker.is_abort)
-        return [
-            Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
-            for modified, tid, marker, forgotten, _ in committed
-        ]
+        known = self.decided if self._in_parts is None else self.transactions
+        committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
+        late = None if self._in_parts is None else _Late(self, committed)
+        return [late.commit(it) if late else _commit(it) for it in committed]
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
@@ -299,6 +300,7 @@ class Snapshot:
 
     def whole(self, tids: Collection[str]) -> list[Decided]:
         """These transactions with all of their paths, oldest first. Of a large table, reads only what may have them."""
+        tids = {*tids}
         if self._in_parts is None:
             return [commit for commit in self.decided if commit.tid in tids]
         news = [commit for commit in self.news if commit.tid in tids]
@@ -384,7 +386,7 @@ class Snapshot:
 
     @property
     def _in_parts(self) -> CommitsInParts | None:
-        return self.checkpoint.commits if isinstance(self.checkpoint.commits, CommitsInParts) else None
+        return self.checkpoint.commits if isinstance(self.checkpoint.commits, CommitsInParts) else self.past
 
     def _slice(self, commits: Sequence[Decided]) -> "Snapshot":
         assert self.source.store
@@ -420,4 +422,50 @@ class Snapshot:
     @property
     def _recorded(self) -> Sequence[Decided]:
         """The transactions that record what the checkpoint does not."""
-        return self.news if self.checkpoint.is_root else self.decided
+        return self.news if self.checkpoint.is_root else self.transactions
+
+
+class _Late(LateCommits):
+    """Makes the entries of a history from outlines, and reads the rest of them when it is asked for."""
+
+    def __init__(self, snapshot: Snapshot, committed: Sequence[Decided]) -> None:
+        self._snapshot = snapshot
+        self._news = {commit.tid for commit in snapshot.news}
+        self._outlines = {commit.tid: commit for commit in committed}
+        self._wholes = Wholes(committed, snapshot.whole)
+
+    def commit(self, outline: Decided) -> Commit:
+        if outline.tid not in self._news:
+            return replace(_commit(outline), late=self)
+        if not outline.marker.removed_tids:
+            return _commit(outline)
+        added = Forgotten(len(outline.marker.data_files))
+        return replace(_commit(outline), late=self, forgotten=added)
+
+    def whole(self, tid: str) -> Decided:
+        return self._wholes[tid]
+
+    def removed_files(self, tid: str) -> int:
+        outline = self._outlines[tid]
+        if outline.marker.removed_tids:
+            return self._referring[tid] + (self.whole(tid).forgotten.removed if tid not in self._news else 0)
+        return outline.forgotten.removed - self._change_files.get(tid, 0)
+
+    @cached_property
+    def _change_files(self) -> Mapping[str, int]:
+        parts = self._snapshot._in_parts
+        return parts.change_files() if parts and any(it.marker.is_recorded for it in self._outlines.values()) else {}
+
+    @cached_property
+    def _referring(self) -> Mapping[str, int]:
+        """How many paths those commits remove that name transactions in the place of paths."""
+        found = {tid: 0 for tid, commit in self._outlines.items() if commit.marker.removed_tids}
+        for some in self._snapshot.slices():
+            for commit in some.decided:
+                if commit.tid in found:
+                    found[commit.tid] += len(commit.marker.removed_data_files)
+        return found
+
+
+def _commit(decided: Decided) -> Commit:
+    return Commit(tid=decided.tid, timestamp=decided.modified, marker=decided.marker, forgotten=decided.forgotten)

@@ -1,6 +1,6 @@
 """What the log of a table adds up to, for readers: its state at one instant, and its history."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -9,9 +9,9 @@ from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
-from dbio_commit.protocol.commits import AsOf, Decided, committed_by, in_order
-from dbio_commit.protocol.history import History
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, CommitsInParts
+from dbio_commit.protocol.commits import AsOf, Decided, committed_by, cut_at, in_order, not_known
+from dbio_commit.protocol.history import History, HistoryInParts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, current_metadata, live_files
@@ -28,8 +28,8 @@ def table_snapshot(
     Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
-    if settled.checkpoint.is_root and as_of is None:
-        return snapshot_of_parts(store, settled)
+    if settled.checkpoint.is_root:
+        return snapshot_of_parts(store, settled) if as_of is None else _past_of_parts(store, settled, as_of)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
     files = live_files(commits)
@@ -70,7 +70,7 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
         first_layout=tuple(settled.descriptor.partition_columns),
         decided=Late(lambda: in_order(settled.decided)),
         news=tuple(news),
-        outlines=Late(lambda: in_order([*settled.checkpoint.outlines(news), *news])),
+        outlines=Late(lambda: in_order(_outlines(settled, news))),
         checkpoint=settled.checkpoint,
         log=settled.log,
         origin=settled.origin,
@@ -80,19 +80,77 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
     )
 
 
-def table_history(store: Store, settled: Settled, *, now: datetime) -> History:
-    """Every commit that the log and its checkpoint still hold. Raises CorruptMarkerError."""
+def _outlines(settled: Settled, news: Sequence[Decided]) -> list[Decided]:
+    """All transactions, of which those in parts have no paths."""
+    return [*settled.checkpoint.outlines(news), *news]
+
+
+def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Snapshot:
+    """A state of the past. What is in parts of the checkpoint is read when it is needed.
+
+    If no later commit removed files, this reads no rows of files. Otherwise it reads all of them once, to find out
+    whether the state is still known.
+    """
+    from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
+    from dbio_commit.log.parts.past import Later, Past, PastCommits
+
+    root, news, redated = settled.checkpoint, settled.news, settled.redated_until
+    stored = root.commits
+    assert isinstance(stored, CommitsInParts)
+    counted, later = cut_at(_outlines(settled, news), as_of, known_since=root.known_since, redated_until=redated)
+    tids = {commit.tid for commit in counted}
+    own = [commit for commit in news if commit.tid in tids]
+    layout = settled.layout(current_metadata(it.marker for it in counted))
+    files = PartFiles(store, root, own, layout, past=Past.of(counted))
+    since = files.since(Later.of(later, stored.tids))
+    if since.forgets:
+        raise not_known(as_of, root.known_since)
+    if since.gone:
+        raise _vacuumed(store, as_of, since.gone, str(since.first))
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=files,
+        partition_columns=layout,
+        first_layout=tuple(settled.descriptor.partition_columns),
+        decided=Late(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids]),
+        news=tuple(own),
+        outlines=counted,
+        past=PastCommits(stored, tids),
+        log=settled.log,
+        origin=settled.origin,
+        redated_until=redated,
+        strange=tuple(settled.strange),
+        source=Source(store),
+    )
+
+
+def table_history(store: Store, settled: Settled, *, now: datetime, before: History | None = None) -> History:
+    """Every commit that the log and its checkpoint still hold. Raises CorruptMarkerError.
+
+    `before` is an earlier history of a table here.
+    """
     settled.markers.only_valid(ignore_corrupt=False)
-    decided = settled.decided
+    parts: HistoryInParts | None = None
+    decided: Sequence[Decided]
+    if settled.checkpoint.is_root:
+        from dbio_commit.log.parts.history import StoredHistory  # imports pyarrow, which small tables do without
+
+        snapshot = snapshot_of_parts(store, settled)
+        decided = snapshot.transactions
+        parts = StoredHistory(store, snapshot, before=before.parts if before else None)
+    else:
+        decided = in_order(settled.decided)
     return History(
         url=store.url,
         origin=settled.origin,
         layouts=settled.layouts(decided),
-        commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
+        commits=[commit for commit in decided if not commit.marker.is_abort],
         known_since=settled.checkpoint.known_since,
         redated_until=settled.redated_until,
         metadata=settled.metadata(decided),
         now=now,
+        parts=parts,
     )
 
 
@@ -119,7 +177,11 @@ def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[
     doubtful = [file.path for file in files if file.path in removed]
     gone = [path for path, entry in zip(doubtful, store.stat_many(doubtful), strict=True) if entry is None]
     if gone:
-        raise InvalidInputError(
-            f"{store.url} as of {as_of} cannot be read: {len(gone)} files that were live then were removed, and "
-            f"vacuumed since, first {gone[0]}; ask for a later time"
-        )
+        raise _vacuumed(store, as_of, len(gone), gone[0])
+
+
+def _vacuumed(store: Store, as_of: AsOf, count: int, first: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{store.url} as of {as_of} cannot be read: {count} files that were live then were removed, and "
+        f"vacuumed since, first {first}; ask for a later time"
+    )

@@ -83,6 +83,10 @@ class CommitsInParts(Sequence[Decided]):
         """Those with these tids, with all of their paths."""
 
     @abstractmethod
+    def change_files(self) -> Mapping[str, int]:
+        """How many change files each of them still has, without those that have none."""
+
+    @abstractmethod
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
         """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
 

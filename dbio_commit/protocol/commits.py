@@ -1,8 +1,9 @@
 """Decided transactions: their contents, their order, and which ones an earlier state has."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
@@ -35,8 +36,20 @@ class Decided(NamedTuple):
     """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
 
 
-@internal("forgotten", "marker")
-@dataclass(frozen=True, slots=True, kw_only=True)
+class LateCommits(ABC):
+    """Reads what an outline leaves out of a transaction: the paths that are in parts of a checkpoint."""
+
+    @abstractmethod
+    def whole(self, tid: str) -> Decided:
+        """The transaction with all of its paths."""
+
+    @abstractmethod
+    def removed_files(self, tid: str) -> int:
+        """How many data files it removed."""
+
+
+@internal("forgotten", "late", "marker")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Commit:
     """A commit: the result of a write, or an entry of a table's history."""
 
@@ -56,6 +69,30 @@ class Commit:
     and that were left alone. Relative to the root."""
     notes: Sequence[str] = field(default=(), repr=False)
     """In the result of an adoption: sentences about files that need attention."""
+    late: LateCommits | None = field(default=None, repr=False)
+    """Reads the paths of a transaction in parts when they are asked for. `marker` and `forgotten` are then those of an
+    outline: the marker has no paths, and all paths count as forgotten."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Commit) and self._facts() == other._facts()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has all paths, because another process may have no right to read the parts."""
+        return _commit, (self._facts(),)
+
+    def _facts(self) -> dict[str, Any]:
+        """The values of the fields, with all paths."""
+        told = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "late"}
+        whole = self._whole
+        return {**told, "marker": whole.marker, "forgotten": whole.forgotten}
+
+    @property
+    def _whole(self) -> Decided:
+        if self.late is not None:
+            return self.late.whole(self.tid)
+        return Decided(self.timestamp, self.tid, self.marker, self.forgotten)
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")
@@ -77,7 +114,7 @@ class Commit:
 
         Files that vacuum has deleted since may be left out.
         """
-        return self.marker.data_files
+        return self._whole.marker.data_files
 
     @property
     def removed(self) -> Sequence[str]:
@@ -85,28 +122,31 @@ class Commit:
 
         Files that vacuum has deleted since may be left out.
         """
-        return self.marker.removed_data_files
+        return self._whole.marker.removed_data_files
 
     @property
     def change_files(self) -> Sequence[str]:
         """The paths of its change files, which record the rows that it changed; relative to the root."""
-        return self.marker.change_files
+        return self._whole.marker.change_files
 
     @property
     def added_files(self) -> int:
         """How many data files it added: a number, also of those that `added` does not list any more."""
-        return len(self.added) + self.forgotten.added
+        return self.forgotten.added if self.late is not None else len(self.added) + self.forgotten.added
 
     @property
     def removed_files(self) -> int:
         """How many data files it removed: a number, also of those that `removed` does not list any more."""
+        if self.late is not None:
+            return self.late.removed_files(self.tid)
         return len(self.removed) + self.forgotten.removed
 
     @property
     def files(self) -> list[FileInfo]:
         """What its writer recorded about each file in `added`: size, rows, partition and statistics."""
-        changes = set(self.change_files)
-        return [info for info in unpack_files(self.marker) if info.path not in changes]
+        marker = self._whole.marker
+        changes = set(marker.change_files)
+        return [info for info in unpack_files(marker) if info.path not in changes]
 
     @property
     def metrics(self) -> Mapping[str, int]:
@@ -132,6 +172,10 @@ class Commit:
     def settings(self) -> Settings | None:
         """The table's settings after it; None if the table had no settings yet."""
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
+
+
+def _commit(facts: Mapping[str, Any]) -> Commit:
+    return Commit(**facts)
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
@@ -174,6 +218,13 @@ def latest(*times: datetime | None) -> datetime | None:
     return max((time for time in times if time), default=None)
 
 
+class Cut(NamedTuple):
+    """The commits of an earlier state, and those that came later; oldest first."""
+
+    counted: list[Decided]
+    later: list[Decided]
+
+
 def committed_by(
     commits: Iterable[Decided],
     as_of: AsOf,
@@ -183,13 +234,30 @@ def committed_by(
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
 
+    Raises InvalidInputError as `cut_at` does, and if removed files of that state are forgotten.
+    """
+    if as_of is None:
+        return in_order(commits)
+    counted, later = cut_at(commits, as_of, known_since=known_since, redated_until=redated_until)
+    if any(commit.forgotten.removed for commit in later):
+        raise not_known(as_of, known_since)
+    return counted
+
+
+def cut_at(
+    commits: Iterable[Decided],
+    as_of: datetime | str,
+    *,
+    known_since: datetime | None = None,
+    redated_until: datetime | None = None,
+) -> Cut:
+    """The commits, which may be outlines, as of then and later.
+
     States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
     commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
     the tid of a commit.
     """
     ordered = in_order(commits)
-    if as_of is None:
-        return ordered
     tids = [commit.tid for commit in ordered]
     times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
     if isinstance(as_of, str) and as_of in tids:
@@ -204,13 +272,18 @@ def committed_by(
             f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
-    if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
-        since = known_since.isoformat() if known_since else "the commits after it"
-        raise InvalidInputError(
-            f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
-            f"for a time from {since}"
-        )
-    return ordered[:count]
+    if known_since and time < known_since:
+        raise not_known(as_of, known_since)
+    return Cut(ordered[:count], ordered[count:])
+
+
+def not_known(as_of: AsOf, known_since: datetime | None) -> InvalidInputError:
+    """The error for a state whose files are forgotten."""
+    since = known_since.isoformat() if known_since else "the commits after it"
+    return InvalidInputError(
+        f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
+        f"for a time from {since}"
+    )
 
 
 def parse_time(text: datetime | str, *, what: str) -> datetime:
@@ -261,6 +334,9 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
     )
     places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
     edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
+    if referring := [i for i, commit in enumerate(commits) if commit.marker.removed_tids]:  # without their paths
+        number = {commit.tid: i for i, commit in enumerate(commits)}
+        edges += ((number[tid], i) for i in referring for tid in commits[i].marker.removed_tids if tid in number)
     removed = {path for commit in commits for path in commit.marker.removed}
     if not removed:
         return edges

@@ -1,17 +1,19 @@
 """The commits of a table in their order, and the files that each added and removed. Pure."""
 
-from collections.abc import Collection, Sequence, Set
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.commits import Decided, recorded_rows
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles, Metadata, added_sizes, live_files
 
 Kind = Literal["insert", "delete", "recorded"]
 
@@ -28,6 +30,107 @@ class Change(NamedTuple):
     """When it was committed, by the store's clock."""
 
 
+PATHS_AT_ONCE = 100_000
+"""About how many paths of a large table's commits are in memory at once."""
+
+
+class AddedPath(NamedTuple):
+    """What a transaction says of a path that it adds."""
+
+    size: int
+    rows: int | None
+
+
+class PathInParts(NamedTuple):
+    """What the transactions in parts say of a path."""
+
+    added: Mapping[str, AddedPath]
+    """The transactions that add it."""
+    removed: Collection[str]
+    """The transactions that remove it."""
+
+
+NOTHING_SAID = PathInParts({}, ())
+
+
+class Totals(NamedTuple):
+    """What some files add up to."""
+
+    files: int = 0
+    bytes: int = 0
+    """Without files of unknown size."""
+
+    def plus(self, other: "Totals") -> "Totals":
+        return Totals(self.files + other.files, self.bytes + other.bytes)
+
+
+class FilesInOrder(ABC):
+    """The live files of a state, in the order of the times of their commits."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
+        """Those from one place in the order to another."""
+
+    @abstractmethod
+    def bytes_from(self, start: int) -> int:
+        """The size of those from a place on."""
+
+
+class _InMemory(FilesInOrder):
+    def __init__(self, files: LiveFiles) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
+        return islice(self._files, start, stop)
+
+    def bytes_from(self, start: int) -> int:
+        return sum(max(file.size, 0) for file in self.some(start))
+
+
+class HistoryInParts(ABC):
+    """Reads what the commits of a large table leave out: the paths that are in parts of its checkpoint."""
+
+    @property
+    @abstractmethod
+    def tids(self) -> Set[str]:
+        """The transactions in parts."""
+
+    @abstractmethod
+    def whole(self, tid: str) -> Decided:
+        """A transaction with all of its paths. Those that come after it in the history are read with it."""
+
+    @abstractmethod
+    def is_at_hand(self, tid: str) -> bool:
+        """Whether `whole` has it in memory."""
+
+    @abstractmethod
+    def find(self, paths: Collection[str]) -> Mapping[str, PathInParts]:
+        """What the transactions in parts say of these paths."""
+
+    @abstractmethod
+    def removed_among(self, paths: Collection[str]) -> Set[str]:
+        """Those of these paths that a transaction in parts removes."""
+
+    @property
+    @abstractmethod
+    def hides(self) -> bool:
+        """Whether they remove a path that none of them adds."""
+
+    @abstractmethod
+    def totals(self, tids: Collection[str]) -> Totals:
+        """What the data files add up to that these transactions added."""
+
+    @abstractmethod
+    def state(self, had: Sequence[Decided]) -> FilesInOrder:
+        """The files that are live after exactly these commits."""
+
+
 @dataclass(frozen=True)
 class History:
     """The commits of a table, as of now."""
@@ -38,42 +141,173 @@ class History:
     layouts: Set[Layout]
     """All partition columns that the table has, and had before they changed."""
     commits: Sequence[Decided]
-    """The commits, oldest first, without aborted transactions."""
+    """The commits, oldest first, without aborted transactions. Those in parts have no paths: see `whole`."""
     known_since: datetime | None
     redated_until: datetime | None
     """A copy has given the commits until then new times: their order is not known, nor what was read before."""
     metadata: Metadata
     now: datetime
+    parts: HistoryInParts | None = None
+    """Of a large table: reads the paths that `commits` leave out."""
+
+    # --- paths ----------------------------------------------------------------------------------------------------
+
+    def whole(self, commit: Decided) -> Decided:
+        """The commit with all of its paths."""
+        if self.parts and (commit.tid in self.parts.tids or commit.marker.removed_tids):
+            return self.parts.whole(commit.tid)
+        return commit
 
     @cached_property
-    def _sizes(self) -> dict[str, int]:
-        """The partitions of removed files, by path."""
-        removed = self.removers.keys()
-        found: dict[str, int] = {}
-        for commit in self.commits:
-            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True):
-                if path in removed:
-                    found[path] = size
-        return found
+    def _own(self) -> Sequence[Decided]:
+        """The commits that are not in parts."""
+        parts = self.parts
+        return self.commits if parts is None else [commit for commit in self.commits if commit.tid not in parts.tids]
 
     @cached_property
-    def removers(self) -> dict[str, str]:
-        """The commit that removed each file first."""
+    def _places(self) -> Mapping[str, int]:
+        return {commit.tid: place for place, commit in enumerate(self.commits)}
+
+    @cached_property
+    def _removers(self) -> Mapping[str, str]:
+        """The first commit of `_own` that removed each path."""
         found: dict[str, str] = {}
-        for commit in self.commits:
+        for commit in self._own:
             for path in commit.marker.removed:
                 found.setdefault(path, commit.tid)
         return found
 
+    @cached_property
+    def _adders(self) -> Mapping[str, "_Adder"]:
+        """For each path that `_own` removes: the last commit of `_own` that added it."""
+        return self._adders_of(self._removers.keys())
+
+    def _adders_of(self, paths: Collection[str]) -> dict[str, "_Adder"]:
+        found: dict[str, _Adder] = {}
+        for commit in self._own if paths else ():
+            info = commit.marker.dbio_commit
+            counts = info.files.rows if info and info.files else [None] * len(commit.marker.added)
+            for path, size, rows in zip(commit.marker.added, added_sizes(commit.marker), counts, strict=True):
+                if path in paths:
+                    found[path] = _Adder(commit.tid, AddedPath(size, rows))
+        return found
+
+    @cached_property
+    def _referring(self) -> Mapping[str, str]:
+        """For each transaction that others name in the place of its paths: the first of these that removes them."""
+        found: dict[str, str] = {}
+        for commit in self.commits if self.parts else ():
+            for tid in commit.marker.removed_tids:
+                found.setdefault(tid, commit.tid)
+        return found
+
+    def _find(self, paths: Collection[str]) -> Mapping[str, "_Path"]:
+        """What all commits say of these paths."""
+        in_parts = self.parts.find(paths) if self.parts and paths else {}
+        others = self._adders_of({path for path in paths if path not in self._removers})
+        found: dict[str, _Path] = {}
+        for path in paths:
+            said, own = in_parts.get(path, NOTHING_SAID), self._adders.get(path) or others.get(path)
+            added = {**said.added, **({own.tid: own.told} if own else {})}
+            removers = [*said.removed, *([self._removers[path]] if path in self._removers else [])]
+            removers += [self._referring[tid] for tid in added if tid in self._referring]
+            last = max(added, key=self._places.__getitem__, default=None)
+            told = AddedPath(UNKNOWN_SIZE, None) if last is None else added[last]
+            found[path] = _Path(min(removers, key=self._places.__getitem__, default=None), *told)
+        return found
+
+    def _found_with(self, commit: Decided, paths: Sequence[str]) -> Mapping[str, "_Path"]:
+        """What all commits say of the paths that a commit removes.
+
+        In parts, those of the commits after it are looked for, too, as far as they are in memory. So a caller that goes
+        from commit to commit looks few times.
+        """
+        if self.parts is None:
+            return self._find({*paths})
+        kept = self._kept
+        if not kept.keys() >= {*paths}:
+            wanted = {*paths}
+            for later in self.commits[self._places[commit.tid] + 1 :]:
+                if len(wanted) > PATHS_AT_ONCE:
+                    break
+                if takes_rows(later) and self._is_at_hand(later):
+                    wanted.update(self.whole(later).marker.removed_data_files)
+            found = self._find(wanted)
+            kept.clear()
+            kept.update(found)
+        return kept
+
+    @cached_property
+    def _kept(self) -> "dict[str, _Path]":
+        """What was found last."""
+        return {}
+
+    def _is_at_hand(self, commit: Decided) -> bool:
+        """Whether its paths are in memory."""
+        assert self.parts
+        is_own = commit.tid not in self.parts.tids and not commit.marker.removed_tids
+        return is_own or self.parts.is_at_hand(commit.tid)
+
+    def removed_among(self, changes: Iterable[Change]) -> list[str]:
+        """The paths of these changes that some commit has removed, in their order."""
+        changes = [*changes]
+        removed = {change.file.path for change in changes if self._is_surely_removed(change)}
+        if self.parts:
+            doubtful = {it.file.path for it in changes if it.file.path not in removed and not self._is_surely_new(it)}
+            removed |= self.parts.removed_among(doubtful) if doubtful else set()
+        return [change.file.path for change in changes if change.file.path in removed]
+
+    def _is_surely_removed(self, change: Change) -> bool:
+        path = change.file.path
+        return change.kind != "insert" or path in self._removers or change.tid in self._referring
+
+    def _is_surely_new(self, change: Change) -> bool:
+        """Whether no transaction in parts names it: it has the name that another transaction alone gives."""
+        assert self.parts
+        tid = change.tid
+        is_own = names.parse_data_file(names.split(change.file.path)[1]) == tid
+        return is_own and tid not in self.parts.tids and not self.parts.hides
+
+    def rows(self, commit: Decided, changes: Iterable[Change]) -> Mapping[str, int | None]:
+        """How many rows the files of these changes of a commit have, without those that are not recorded."""
+        paths = {change.file.path for change in changes}
+        whole = self.whole(commit)
+        plain = {path for path in paths if names.parse_data_file(names.split(path)[1]) == commit.tid}
+        known = dict.fromkeys(plain & {*whole.marker.added}) | {
+            path: rows for path, rows in recorded_rows([whole]).items() if path in plain
+        }
+        return known | {path: it.rows for path, it in self._find(paths - known.keys()).items()}
+
+    # --- states ---------------------------------------------------------------------------------------------------
+
+    def state(self, had: Sequence[Decided]) -> FilesInOrder:
+        """The files that are live after exactly these commits."""
+        return self.parts.state(had) if self.parts else _InMemory(live_files(had))
+
+    def totals(self, commits: Iterable[Decided]) -> Totals:
+        """What the data files add up to that these commits added, as far as the history still has them."""
+        found, stored = Totals(), list[str]()
+        for commit in commits:
+            if self.parts and commit.tid in self.parts.tids:
+                stored.append(commit.tid)
+            else:
+                sizes = [it.file.size for it in self.added(commit)]
+                found = found.plus(Totals(len(sizes), sum(max(size, 0) for size in sizes)))
+        return found.plus(self.parts.totals(stored)) if self.parts and stored else found
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
     def added(self, commit: Decided) -> list[Change]:
         """The files that a commit added, as far as the history still has them."""
-        return self._added(commit, set(commit.marker.change_files), are_changes=False)
+        return self._added(commit, are_changes=False)
 
     def recorded(self, commit: Decided) -> list[Change]:
         """The change files of a commit."""
-        return self._added(commit, set(commit.marker.change_files), are_changes=True)
+        return self._added(commit, are_changes=True)
 
-    def _added(self, commit: Decided, changes: Collection[str], *, are_changes: bool) -> list[Change]:
+    def _added(self, commit: Decided, *, are_changes: bool) -> list[Change]:
+        commit = self.whole(commit)
+        changes = set(commit.marker.change_files)
         return [
             Change(
                 self._file(path, size, commit.tid), "recorded" if are_changes else "insert", commit.tid, commit.modified
@@ -85,6 +319,7 @@ class History:
     def all_changes(self, commit: Decided) -> list[Change]:
         """The files that a commit added and removed. For a commit with change files, those, and no file that only keeps
         rows."""
+        commit = self.whole(commit)
         both = [*self.removed(commit), *self.added(commit)]
         info = commit.marker.dbio_commit
         if info is None or info.whole is None:
@@ -96,10 +331,12 @@ class History:
         """The files that a commit removed, without those that an earlier commit removed."""
         if not takes_rows(commit):
             return []
-        paths = [path for path in commit.marker.removed_data_files if self.removers[path] == commit.tid]
+        paths = self.whole(commit).marker.removed_data_files
+        found = self._found_with(commit, paths)
         return [
-            Change(self._file(path, self._sizes.get(path, UNKNOWN_SIZE), None), "delete", commit.tid, commit.modified)
+            Change(self._file(path, found[path].size, None), "delete", commit.tid, commit.modified)
             for path in paths
+            if found[path].remover == commit.tid
         ]
 
     def _file(self, path: str, size: int, tid: str | None) -> DataFile:
@@ -111,6 +348,21 @@ class History:
                 f"{' or '.join(str(list(layout)) for layout in sorted(self.layouts))}; `dbio check` says which"
             )
         return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
+
+
+class _Adder(NamedTuple):
+    tid: str
+    told: AddedPath
+
+
+class _Path(NamedTuple):
+    """What all commits say of a path."""
+
+    remover: str | None
+    """The first commit that removes it."""
+    size: int
+    """By the last commit that adds it."""
+    rows: int | None
 
 
 def recorded_operation(commit: Decided) -> str | None:

@@ -38,8 +38,9 @@ from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import columns_of
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
-from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
@@ -139,7 +140,8 @@ class DbioDataSource(DataSource):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the table, which has the options of its own store, and not the class with those of all stores."""
         own = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
-        return _restored, (self.plain or type(self), {**self.__dict__, **own})
+        left = {name: value for name, value in self.__dict__.items() if name != "_snapshot"}  # it has all commits
+        return _restored, (self.plain or type(self), {**left, **own})
 
     def schema(self) -> StructType:
         with _explained(self._table, self.settings):
@@ -148,7 +150,7 @@ class DbioDataSource(DataSource):
                     Follower(self._table.store, self._table.clock).history(), self._end
                 )
             else:
-                schema = table_schema(self._table.store, self._snapshot)
+                schema = self._columns()
         if schema is None:
             raise InvalidInputError(
                 f"{self._table.url} holds no files and no recorded columns: write to the table first, "
@@ -156,12 +158,18 @@ class DbioDataSource(DataSource):
             )
         return feeds.with_change_columns(schema, where=self._table.url) if self._reads_changes else schema
 
+    def _columns(self) -> StructType | None:
+        recorded = self._planned.columns
+        if recorded is None:
+            return infer_schema(self._table.store, self._snapshot)
+        return schemas.from_json(recorded, where=self._table.url)
+
     def reader(self, schema: StructType) -> "DbioReader":
         self._check_options(_FEED_OPTIONS if self._reads_changes else _READ_OPTIONS)
         with _explained(self._table, self.settings):
             if self._reads_changes:
                 return self._change_reader(schema)
-            return DbioReader(ReadSpec(self._table, schema), self._snapshot.files)
+            return DbioReader(ReadSpec(self._table, schema), self._planned.files)
 
     def _change_reader(self, schema: StructType) -> "DbioReader":
         start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
@@ -180,10 +188,10 @@ class DbioDataSource(DataSource):
         self._check_options(OPTIONS)
         options = StreamOptions.parse(self.options)
         with _explained(self._table, self.settings):
-            snapshot = self._snapshot
+            recorded = self._planned.columns
             spec = ReadSpec(self._table, schema)
-            is_own = snapshot.schema is not None and schema == self.schema()
-            return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
+            is_own = recorded is not None and schema == self.schema()
+            return kind(self._table, spec, options, columns=recorded if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
         self._check_options(_WRITE_OPTIONS, old={"iftid"})
@@ -264,8 +272,12 @@ class DbioDataSource(DataSource):
         return feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
 
     @cached_property
-    def _snapshot(self) -> Snapshot:
+    def _planned(self) -> "_Planned":
         """Read once: it is pickled with this object, from the planning of the schema to the planning of the read."""
+        return _Planned(self._snapshot.schema, () if self._reads_changes else self._snapshot.files)
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
         return self._table.snapshot(self.options.get("asOf"))
 
     def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
@@ -299,13 +311,23 @@ class ChangedFiles(DbioDataSource):
         return "dbio_changed_files"
 
     def schema(self) -> StructType:
-        _ = super().schema()  # takes the snapshot that has the columns of the stream
+        _ = super().schema()  # plans with the columns of the stream
         return StructType().add("file", "string")
 
     def streamReader(self, schema: StructType) -> Any:
         from dbio_commit.spark.feed.source import FileLister
 
         return self._stream_reader(FileLister, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What a read needs of the snapshot with which it was planned."""
+
+    columns: Mapping[str, Any] | None
+    """The recorded ones, as Spark's JSON."""
+    files: Sequence[DataFile]
+    """The live files; () of a read of changes."""
 
 
 def _restored(kind: type[DbioDataSource], state: dict[str, Any]) -> DbioDataSource:

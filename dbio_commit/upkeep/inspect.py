@@ -62,7 +62,7 @@ def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionRepo
 def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     root = open_root(store, clock)
     logs, checkpoint = root.logs()
-    if covered := next((commit for commit in checkpoint.commits if commit.tid == tid), None):
+    for covered in checkpoint.whole([tid]):
         return _of_checkpoint(store, covered)
     started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
     decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}

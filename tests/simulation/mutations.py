@@ -45,7 +45,7 @@ from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names, versions
 from dbio_commit.protocol import parts as merge_plans
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
@@ -1078,7 +1078,7 @@ def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
         def __eq__(self, other: object) -> bool:
             return False
 
-    right = checkpoints.encode_root
+    right = encode_root
 
     def mutated(*arguments: Any, **options: Any) -> bytes:
         return Unlike(right(*arguments, **options))

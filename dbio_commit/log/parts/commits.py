@@ -111,6 +111,23 @@ class StoredCommits(CommitsInParts):
         commits = self.table.filter(pc.is_in(self.table["tid"], value_set=rows.texts(wanted)))
         return self.decode(commits, self.files.of_transactions(wanted))
 
+    def change_files(self) -> Mapping[str, int]:
+        recorded = {
+            tid: 0
+            for tid, it in zip(*map(rows.listed, (self.table["tid"], self.table["has_whole"])), strict=True)
+            if it
+        }
+        for table in self.files.since(self.first_of(recorded)).tables() if recorded else ():
+            changes = table.filter(pc.and_(pc.is_valid(table["added"]), pc.is_valid(table["removed"])))
+            for tid in rows.listed(changes["tid"]):
+                if tid in recorded:
+                    recorded[tid] += 1
+        return {tid: count for tid, count in recorded.items() if count}
+
+    def first_of(self, tids: Iterable[str]) -> int:
+        """The lowest number of a checkpoint that may have been the first with one of these transactions."""
+        return min((self.firsts[tid] or 0 for tid in tids), default=0)
+
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for window in self.files.windows():

@@ -19,6 +19,7 @@ from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import Facts
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.parquet import DamagedPart
+from dbio_commit.log.parts.past import Later, Past, Since
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -37,10 +38,14 @@ CHECKED_AT_ONCE = 16_384
 class PartFiles(FilesInParts):
     """The live files by the parts of a root and by the transactions that it does not cover (`news`)."""
 
-    def __init__(self, store: Store, root: Checkpoint, news: Sequence[Decided], layout: Layout) -> None:
+    def __init__(
+        self, store: Store, root: Checkpoint, news: Sequence[Decided], layout: Layout, *, past: Past | None = None
+    ) -> None:
+        """With `past`, the files are those of an earlier state. Then `news` has only transactions that counted."""
         assert root.state
-        self._store, self._root, self._layout = store, root, layout
+        self._store, self._root, self._layout, self._past = store, root, layout, past
         self._state = root.state
+        self._absent = frozenset(root.state.absent) if past is None else past.absent
         assert isinstance(root.commits, StoredCommits)
         self._commits, self._rows, self._statistics = root.commits, root.commits.files, root.commits.statistics
         self._news = resolve(news)
@@ -55,15 +60,15 @@ class PartFiles(FilesInParts):
         yield from self._new
 
     def __len__(self) -> int:
-        return self._state.files - self._lost[0] + len(self._new)
+        return self._left.files + len(self._new)
 
     @property
     def size(self) -> int:
-        return self._state.bytes - self._lost[1] + sum(max(file.size, 0) for file in self._new)
+        return self._left.bytes + sum(max(file.size, 0) for file in self._new)
 
     @property
     def unknown(self) -> int:
-        return self._state.unknown + len(self._new.of_unknown_size())
+        return self._left.unknown + len(self._new.of_unknown_size())
 
     @property
     def hides(self) -> bool:
@@ -90,10 +95,10 @@ class PartFiles(FilesInParts):
     # --- some of them ---------------------------------------------------------------------------------------------
 
     def whole(self) -> LiveFiles:
-        return _collected(chain(*map(self._files, self._live()), self._new))
+        return _collected(chain(*map(self._files, self._live(None)), self._new))
 
     def arrow(self) -> Iterator[pa.Table]:
-        for table in self._live(None):
+        for table in self._live():
             yield self._checked(table).select(["directory", "name", "size"])
         for start in range(0, len(self._new), CHECKED_AT_ONCE):
             some = list(islice(self._new, start, start + CHECKED_AT_ONCE))
@@ -134,8 +139,13 @@ class PartFiles(FilesInParts):
     @cached_property
     def _new(self) -> LiveFiles:
         """The live files that the news add."""
-        live = with_sizes(self._store, live_files(self._news))
-        absent = set(self._state.absent)
+        return with_sizes(self._store, self.new)
+
+    @cached_property
+    def new(self) -> LiveFiles:
+        """The same, with the sizes that are recorded."""
+        live = live_files(self._news)
+        absent = self._absent
         is_odd = any(names.parse_data_file(names.split(file.path)[1]) != file.tid for file in live)
         if not absent and not self._state.hides and not is_odd:
             return live
@@ -143,12 +153,16 @@ class PartFiles(FilesInParts):
         return live.select(lambda it: [path for path in it.paths if it.tid not in absent and path not in known.hidden])
 
     @cached_property
-    def _lost(self) -> tuple[int, int]:
-        """How many files of the parts' live ones are not live any more by the news, and their size."""
-        if self._removed_tids:
-            left = [*chain.from_iterable(rows.listed(table["size"]) for table in self._live())]
-            return self._state.files - len(left), self._state.bytes - sum(size or 0 for size in left)
-        return len(self._gone), sum(size or 0 for size in self._gone.values())
+    def _left(self) -> "_Totals":
+        """What the live files in parts add up to."""
+        if self._past is None and not self._removed_tids:
+            gone, state = self._gone.values(), self._state
+            lost = sum(size or 0 for size in gone)
+            return _Totals(state.files - len(gone), state.bytes - lost, state.unknown)
+        found = _Totals()
+        for table in self._live():
+            found = found.plus(table)
+        return found if self._past else found._replace(unknown=self._state.unknown)
 
     @cached_property
     def _gone(self) -> dict[str, int | None]:
@@ -159,17 +173,17 @@ class PartFiles(FilesInParts):
     @cached_property
     def _replaced(self) -> set[str]:
         """Paths that the news add, and perhaps the parts, too: they count once. A name with its writer's tid is new."""
-        return {file.path for file in self._new} - self._only_new
+        return {file.path for file in self.new} - self._only_new
 
     @cached_property
     def _only_new(self) -> set[str]:
         """Paths that the news add, and surely not the parts."""
-        return {file.path for file in self._new if file.tid and names.is_of(file.path, file.tid)}
+        return {file.path for file in self.new if file.tid and names.is_of(file.path, file.tid)}
 
     def _find(self, paths: Collection[str]) -> "_Found":
         """What the parts alone say of some paths."""
         found = _Found({}, set())
-        for table in self._rows.of_paths(paths):
+        for table in map(self._counted, self._rows.of_paths(paths)):
             live = _live_rows(table, self._commit_keys)
             for row in _dicts(live, paths):
                 found.live[row["path"]] = row["size"]
@@ -177,22 +191,76 @@ class PartFiles(FilesInParts):
         return found
 
     def _commit_keys(self) -> Mapping[str, rows.Key]:
-        return self._commits.keys
+        return self._commits.keys if self._past is None else self._past.keys
+
+    def _counted(self, table: pa.Table) -> pa.Table:
+        return table if self._past is None else table.filter(rows.is_among(table["tid"], self._past.keys))
 
     def _live(self, tables: Iterable[pa.Table] | None = None) -> Iterator[pa.Table]:
         """The rows of live files in these tables, which have all rows of each path; by default in all."""
-        removed, replaced = self._removed, self._replaced
         for table in self._rows.tables() if tables is None else tables:
-            live = _live_rows(table, self._commit_keys)
-            if removed or replaced:
-                live = _without(live, removed | replaced)
-            if self._removed_tids:
-                gone = rows.texts(sorted(self._removed_tids))
-                live = live.filter(pc.invert(pc.is_in(live["tid"].cast(pa.string()), value_set=gone)))
+            live = self._live_among(self._counted(table))
             if live.num_rows:
                 yield live
 
+    def _live_among(self, table: pa.Table) -> pa.Table:
+        """The rows of live files among rows that count."""
+        live = _live_rows(table, self._commit_keys)
+        if self._removed or self._replaced:
+            live = _without(live, self._removed | self._replaced)
+        if self._removed_tids:
+            live = live.filter(pc.invert(rows.is_among(live["tid"], self._removed_tids)))
+        return live
+
+    # --- in the past ----------------------------------------------------------------------------------------------
+
+    def since(self, later: Later) -> Since:
+        """What became of these files since then. Reads all rows, if later transactions in parts removed some.
+
+        Only files that were removed since are looked for.
+        """
+        assert self._past
+        keys, here = self._past.keys, dict.fromkeys(later.removals, 0)
+        directories = None if here or later.removed_tids else {names.split(path)[0] for path in later.removed}
+        if directories is not None and not directories:
+            return Since()
+        new = {file.path: (keys[str(file.tid)], place) for place, file in enumerate(self._new)}
+        doubtful = {
+            it.path: new[it.path] for it in self._new if it.path in later.removed or it.tid in later.removed_tids
+        }
+        gone = _Gone(self._store)
+        for table in self._rows.tables(None if directories is None else directories.__contains__):
+            removals = table.filter(pc.and_(pc.is_valid(table["removed"]), rows.is_among(table["tid"], here)))
+            for tid in rows.listed(removals["tid"]):
+                here[tid] += 1
+            removed = {*_paths(removals)}
+            doubtful |= {path: new[path] for path in removed & new.keys()}
+            live = self._live_among(self._counted(table))
+            _, some = _with_names(live, removed | later.removed)
+            named = live.filter(rows.is_among(live["tid"], later.removed_tids))
+            for path, tid, place in _places_of(some):
+                if path in removed or path in later.removed:
+                    doubtful[path] = keys[tid], place
+            doubtful |= {path: (keys[tid], place) for path, tid, place in _places_of(named)}
+            gone.add(doubtful)
+            doubtful = {}
+        gone.add(doubtful)
+        return Since(here != later.removals, gone.count, gone.first)
+
+    def live_rows(self) -> Iterator[pa.Table]:
+        """The rows of live files in parts, table by table."""
+        return self._live()
+
     # --- files ----------------------------------------------------------------------------------------------------
+
+    def as_recorded(self, table: pa.Table) -> Iterator[DataFile]:
+        """The files in these rows, with the sizes that are recorded, and in whatever partitions."""
+        directory = rows.dictionary(table["directory"])
+        partitions = [*map(names.parse_partition, rows.listed(directory.dictionary))]
+        paths, tids = rows.listed(rows.paths_of(table)), rows.listed(table["tid"])
+        sizes = [UNKNOWN_SIZE if size is None else size for size in rows.listed(table["size"])]
+        self._check(table)
+        return map(DataFile, paths, sizes, tids, map(partitions.__getitem__, rows.listed(directory.indices)))
 
     def _files(self, table: pa.Table) -> Iterator[DataFile]:
         """The files in these rows."""
@@ -205,24 +273,28 @@ class PartFiles(FilesInParts):
         return map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
 
     def _checked(self, table: pa.Table) -> pa.Table:
-        """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data here."""
+        """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data."""
         directory = rows.dictionary(table["directory"])
         texts = rows.listed(directory.dictionary)
         for code in rows.listed(pc.unique(directory.indices)):
             if tuple(names.parse_partition(texts[code])) != self._layout:
                 raise self._misplaced(texts[code])
-        where = self._store.url_of(names.checkpoint(self._root.number))
-        for start in range(0, table.num_rows, CHECKED_AT_ONCE):
-            paths = rows.paths_of(table.slice(start, CHECKED_AT_ONCE))
-            longest = pc.max(pc.binary_length(paths)).as_py()
-            if not names.are_surely_visible(rows.as_one(paths), longest=longest):
-                names.check_visible(rows.listed(paths), where=where)
+        self._check(table)
         sizes = table["size"]
         if sizes.null_count:
             unknown = rows.listed(rows.paths_of(table.filter(pc.is_null(sizes))))
             found = iter([entry.size if entry else UNKNOWN_SIZE for entry in self._store.stat_many(unknown)])
             sizes = rows.numbers(next(found) if size is None else size for size in rows.listed(sizes))
         return table.set_column(table.column_names.index("size"), "size", sizes)
+
+    def _check(self, table: pa.Table) -> None:
+        """Raises CorruptMarkerError for a path that no reader may take for data."""
+        where = self._store.url_of(names.checkpoint(self._root.number))
+        for start in range(0, table.num_rows, CHECKED_AT_ONCE):
+            paths = rows.paths_of(table.slice(start, CHECKED_AT_ONCE))
+            longest = pc.max(pc.binary_length(paths)).as_py()
+            if not names.are_surely_visible(rows.as_one(paths), longest=longest):
+                names.check_visible(rows.listed(paths), where=where)
 
     def _misplaced(self, directory: str) -> CorruptMarkerError:
         return CorruptMarkerError(
@@ -238,6 +310,43 @@ class PartFiles(FilesInParts):
             facts = self._statistics.facts(lambda column: column.lower() in columns, parts, places)
         for i in range(table.num_rows):
             yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
+
+
+class _Totals(NamedTuple):
+    """What some files add up to."""
+
+    files: int = 0
+    bytes: int = 0
+    """Without files of unknown size."""
+    unknown: int = 0
+    """How many have no known size."""
+
+    def plus(self, table: pa.Table) -> "_Totals":
+        """With the files in these rows."""
+        size = table["size"]
+        return _Totals(
+            self.files + table.num_rows, self.bytes + (pc.sum(size).as_py() or 0), self.unknown + size.null_count
+        )
+
+
+class _Gone:
+    """Counts files that do not exist any more."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.count = store, 0
+        self._first: tuple[tuple[rows.Key, int], str] | None = None
+
+    def add(self, places: Mapping[str, tuple[rows.Key, int]]) -> None:
+        """Looks for these files, which are given with their places in the order of the state."""
+        paths = [*places]
+        for path, entry in zip(paths, self._store.stat_many(paths), strict=True):
+            if entry is None:
+                self.count += 1
+                self._first = min(filter(None, (self._first, (places[path], path))))
+
+    @property
+    def first(self) -> str | None:
+        return self._first[1] if self._first else None
 
 
 class _Found(NamedTuple):
@@ -302,6 +411,11 @@ def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.
 
 def _paths(table: pa.Table) -> list[str]:
     return rows.listed(rows.paths_of(table))
+
+
+def _places_of(table: pa.Table) -> Iterator[tuple[str, str, int]]:
+    """The path, the transaction and the place in its marker, of rows that add a path."""
+    return zip(_paths(table), rows.listed(table["tid"]), rows.listed(table["added"]), strict=True)
 
 
 def _dicts(table: pa.Table, paths: Collection[str]) -> Iterator[dict[str, Any]]:

@@ -43,6 +43,24 @@ class _Wanted:
 _EMPTY = rows.located(rows.empty(rows.FILES), 0)
 
 
+_AT_ONCE = 4
+"""How many runs of row groups are read at once, of which few rows are kept."""
+
+
+def _runs(part: Part) -> list[_Groups]:
+    """The row groups of a part, about as many together as a window has."""
+    found: list[_Groups] = []
+    count = 0
+    for i, group in enumerate(part.groups):
+        if found and count < WINDOW_ROWS:
+            found[-1] = found[-1]._replace(last=i)
+        else:
+            found.append(_Groups(part, i, i))
+            count = 0
+        count += group.rows
+    return found
+
+
 class Window(NamedTuple):
     """The rows whose keys are from `low` on and below `high`; None is no bound."""
 
@@ -57,6 +75,13 @@ class FileRows:
     def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
         self._reader, self.parts = reader, parts
         self._numbers = {part.name: i for i, part in enumerate(parts)}
+
+    def since(self, number: int) -> "FileRows":
+        """The rows in parts that may have rows of transactions which no checkpoint before this number covered.
+
+        Of these transactions it has all rows. The parts have other numbers.
+        """
+        return FileRows(self._reader, [part for part in self.parts if part.until >= number])
 
     def tables(
         self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[Key, Key], bool] | None = None
@@ -115,13 +140,15 @@ class FileRows:
 
         A part whose news are all older is not read.
         """
-        found = [_EMPTY]
         first = min(tids.values(), default=0)
-        wanted = [part for part in self.parts if tids and part.until >= first]
-        for part, table in zip(wanted, self._reader.store.in_parallel(self._reader.table, wanted), strict=True):
-            table = rows.located(table, self._numbers[part.name])
-            found.append(table.filter(rows.is_among(table["tid"], tids.keys())))
-        return rows.without_gone(pa.concat_tables(found), keep_gone=False)
+        wanted = [it for part in self.parts if tids and part.until >= first for it in _runs(part)]
+
+        def read(groups: _Groups) -> pa.Table:
+            table = self._read(groups)
+            return table.filter(rows.is_among(table["tid"], tids.keys()))
+
+        found = self._reader.store.in_parallel(read, wanted, at_once=_AT_ONCE)
+        return rows.without_gone(pa.concat_tables([_EMPTY, *found]), keep_gone=False)
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
         """About how many rows are in each of these directories, and below. They are sorted by prefix.

@@ -80,9 +80,10 @@ def refuse_other_types(history: History, changes: Iterable[Change], columns: Map
     """
     if columns is None:
         return
-    recorded = {it.tid: it.marker.dbio_commit.table_schema for it in history.commits if it.marker.dbio_commit}
+    infos = {it.tid: it.marker.dbio_commit for it in history.commits}
     for tid in dict.fromkeys(change.file.tid for change in changes):
-        found = recorded.get(tid) if tid else None
+        info = infos.get(tid) if tid else None
+        found = info.table_schema if info else None
         if found is not None and found != columns and (wrong := misfit(found, columns, is_read)):
             raise InvalidInputError(
                 f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed the type between "

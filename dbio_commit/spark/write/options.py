@@ -1,7 +1,7 @@
 """The options of a write, checked: how its files are written, and how it treats commits of other writers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
@@ -89,7 +89,7 @@ def no_commit(table: Table, app: AppVersion | None) -> Commit:
     wanted = check_app(app)
     for commit in table.history():
         if wanted is None or commit.app == (wanted.id, wanted.version):
-            return Commit(tid=commit.tid, timestamp=commit.timestamp, marker=commit.marker, skipped=True)
+            return replace(commit, skipped=True)
     nothing = CommitMarker(added=[], removed=[])  # the directory has files without markers
     return Commit(tid="", timestamp=table.clock.now(), marker=nothing, skipped=True)
 

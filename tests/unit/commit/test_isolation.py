@@ -16,8 +16,11 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.publish import publish_as_set
+from tests.tiny_parts import in_both_forms
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
+
+pytestmark = in_both_forms
 
 
 def of_all_rows(seen: Snapshot, isolation: Isolation) -> Read:

@@ -26,9 +26,12 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to, fail_with, heal, once
+from tests.tiny_parts import in_both_forms
 from tests.unit.checkpointed import purge
 from tests.writers import live, stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
+
+pytestmark = in_both_forms
 
 DAY = timedelta(days=1)
 FROM_THE_FIRST = Start(begin="time", time=ManualClock().now() - DAY)
