@@ -137,8 +137,11 @@ class PartFiles(FilesInParts):
     def _lost(self) -> tuple[int, int]:
         """How many files of the parts' live ones are not live any more by the news, and their size."""
         if self._removed_tids:
-            left = [*chain.from_iterable(rows.listed(table["size"]) for table in self._live(None))]
-            return self._state.files - len(left), self._state.bytes - sum(size or 0 for size in left)
+            count = size = 0
+            for table in self._live(None):
+                count += table.num_rows
+                size += pc.sum(table["size"]).as_py() or 0
+            return self._state.files - count, self._state.bytes - size
         return len(self._gone), sum(size or 0 for size in self._gone.values())
 
     @cached_property
