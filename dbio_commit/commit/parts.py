@@ -69,7 +69,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     return _merged(store, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
 
 
-MOST_ROWS_AT_ONCE = 250_000
+MOST_ROWS_AT_ONCE = 100_000
 """If a checkpoint that forgets paths adds more rows of files, it writes several parts, each with about this many."""
 
 

@@ -67,7 +67,7 @@ from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.plan import Candidate, Horizons
 from dbio_commit.upkeep.vacuum.table import TableVacuum
-from dbio_commit.upkeep.vacuum.table_plan import Judge
+from dbio_commit.upkeep.vacuum.table_plan import Judge, NeededMarkers
 
 from . import streams
 from .run import simulate
@@ -847,7 +847,7 @@ def believe_that_an_unknown_file_is_old() -> Iterator[None]:
     """Files of unknown transactions are not looked at again; and vacuum's clock, which may be ahead, is believed."""
     with (
         patch.object(Hands, "now", lambda self: self.clock.now()),
-        patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),
+        patch.object(TableVacuum, "_without_newborn", lambda self, due: (list(due), [])),
     ):
         yield
 
@@ -858,7 +858,7 @@ def read_the_clock_after_the_listing() -> Iterator[None]:
     moving = property(lambda self: _MovingHorizons(self.clock, self.options), lambda self, fixed: None)
     with (
         patch.object(Hands, "horizons", moving, create=True),
-        patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),
+        patch.object(TableVacuum, "_without_newborn", lambda self, due: (list(due), [])),
     ):
         yield
 
@@ -901,7 +901,7 @@ def purge_start_markers_last() -> Iterator[None]:
 @mutation("readers", "DBIO")
 def purge_markers_before_data() -> Iterator[None]:
     """Commit markers are purged while the files are left that they remove."""
-    with patch.object(table_plan, "_needed_markers", lambda commits, left: set()):
+    with patch.object(NeededMarkers, "among", lambda self, commits: set()):
         yield
 
 
@@ -1033,20 +1033,20 @@ def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _checkpoint_")
+@mutation("checkpoints", "I4: _checkpoint_", "I9")
 def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
     """A writer that came too late leaves its parts, and names them in its next checkpoint."""
-    right, lost = parts.write_parts, dict[str, list[Part]]()
+    right, lost = parts._merged, dict[str, list[Part]]()
 
     def leave(store: Store, root: Checkpoint) -> None:
         own = [it for it in root.parts if names.part_number(it.name) == root.number]
         lost.setdefault(store.identity + store.principal, []).extend(own)
 
-    def mutated(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, **options: Any) -> Checkpoint:
-        root = right(store, snapshot, checkpoint, **options)
+    def mutated(store: Store, *arguments: Any) -> Checkpoint:
+        root = right(store, *arguments)
         return replace(root, parts=(*root.parts, *lost.pop(store.identity + store.principal, ())))
 
-    with patch.object(checkpoints, "withdraw_parts", leave), patch.object(parts, "write_parts", mutated):
+    with patch.object(checkpoints, "withdraw_parts", leave), patch.object(parts, "_merged", mutated):
         yield
 
 
@@ -1078,13 +1078,12 @@ def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
         def __eq__(self, other: object) -> bool:
             return False
 
-    right = checkpoints.put_parts
+    right = checkpoints.encode_root
 
-    def mutated(*arguments: Any, **options: Any) -> tuple[Checkpoint, bytes]:
-        root, body = right(*arguments, **options)
-        return root, Unlike(body)
+    def mutated(*arguments: Any, **options: Any) -> bytes:
+        return Unlike(right(*arguments, **options))
 
-    with patch.object(checkpoints, "put_parts", mutated):
+    with patch.object(checkpoints, "encode_root", mutated):
         yield
 
 
