@@ -1,10 +1,8 @@
 """Packed objects are those that were put in, in their order, and take little memory."""
 
 import pickle
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from sys import getsizeof
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -38,7 +36,7 @@ DELETIONS = st.lists(
 def test_packed_objects_are_a_sequence_of_those_that_were_put_in(choice: st.DataObject) -> None:
     with patch.object(packed, "CHUNK", 3):
         kind, items = choice.draw(st.tuples(st.just(Entries), ENTRIES) | st.tuples(st.just(Deletions), DELETIONS))
-        found: Sequence[Any] = kind(items)  # type: ignore[arg-type]
+        found = kind(items)  # type: ignore[arg-type]
         assert [*found] == items
         assert len(found) == len(items)
         assert found == items
