@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -62,17 +63,17 @@ class CheckpointWriter:
             "configuration": list(metadata["configuration"].items()),
         }
         self._count = 0
-        self._rows: list[dict[str, Any]] = [{"protocol": dict(protocol)}, {"metaData": meta}]
+        self._tables: list[pa.Table] = []
+        self._take([{"protocol": dict(protocol)}, {"metaData": meta}])
 
     def add(self, files: Sequence[DeltaFile], removed_ms: Mapping[str, int]) -> None:
         """`removed_ms` maps each removed path that others may still read to the time of its removal."""
-        self._rows += [
-            {"add": {**action, "partitionValues": list(action["partitionValues"].items())}}
-            for action in (addition(file, data_change=False) for file in files)
-        ]
-        self._rows += [{"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items()]
-        if len(self._rows) >= _GROUP_ROWS:
-            self._flush()
+        added = (addition(file, data_change=False) for file in files)
+        adds = ({"add": {**action, "partitionValues": list(action["partitionValues"].items())}} for action in added)
+        removes = ({"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items())
+        rows = chain(adds, removes)
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            self._take(some)
 
     def finish(self) -> tuple[int, bytes]:
         """The number of rows, and the body."""
@@ -80,12 +81,20 @@ class CheckpointWriter:
         self._writer.close()
         return self._count, self._body.getvalue()
 
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
-        self._count += len(self._rows)
-        self._rows = []
+    def _take(self, rows: list[dict[str, Any]]) -> None:
+        self._tables.append(pa.Table.from_pylist(rows, _SCHEMA))
+        self._count += len(rows)
+        if sum(table.num_rows for table in self._tables) >= _GROUP_ROWS:
+            self._flush()
 
+    def _flush(self) -> None:
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+        self._tables = []
+
+
+_ROWS_AT_ONCE = 5000
+"""As values of Python, rows take twenty times the memory."""
 
 _GROUP_ROWS = 50_000
 """A row group has at least so many rows, except the last, so that a footer stays small."""
