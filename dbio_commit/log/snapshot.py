@@ -311,12 +311,12 @@ class Snapshot:
         referring = {it.tid for it in some if not self._rank.keys().isdisjoint(it.marker.removed_tids)}
         if not referring:
             return some
-        removed: dict[str, list[str]] = {}
+        removed: dict[str, set[str]] = {}
         infos: dict[str, CommitInfo | None] = {}
         for part in self.slices():
             for it in part.decided:
                 if it.tid in referring:
-                    removed.setdefault(it.tid, []).extend(it.marker.removed)
+                    removed.setdefault(it.tid, set()).update(it.marker.removed)
                     infos[it.tid] = it.marker.dbio_commit
 
         def resolved(it: Decided) -> Decided:
@@ -324,7 +324,8 @@ class Snapshot:
             assert info
             assert told
             info = with_fields(info, version=told.version, removed_tids=told.removed_tids)
-            return it._replace(marker=with_fields(it.marker, removed=removed[it.tid], dbio_commit=info))
+            found = sorted(removed[it.tid].difference(it.marker.removed))
+            return it._replace(marker=with_fields(it.marker, removed=[*it.marker.removed, *found], dbio_commit=info))
 
         return [resolved(it) if it.tid in referring else it for it in some]
 

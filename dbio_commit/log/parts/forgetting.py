@@ -25,7 +25,7 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 
 _BY_REFERENCE = 1 << 30
-"""The place of a path that a marker removes by a reference: after those that it names, in no order."""
+"""The place of a path that a marker removes by a reference: after those that it names, in the order of the paths."""
 
 
 class NewRows(NamedTuple):
@@ -196,7 +196,11 @@ class Forgetting:
     def _resolved(self, commit: Decided) -> Decided:
         if commit.tid not in self._infos:
             return commit
-        return commit._replace(marker=replace(commit.marker, dbio_commit=self._infos[commit.tid]))
+        own, told = commit.marker.dbio_commit, self._infos[commit.tid]
+        assert own
+        assert told
+        info = replace(own, version=told.version, removed_tids=told.removed_tids)
+        return commit._replace(marker=replace(commit.marker, dbio_commit=info))
 
     def _in_order(self) -> Sequence[Decided]:
         """All transactions. One that removes files by reference comes after the one that added them."""

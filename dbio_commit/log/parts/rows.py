@@ -538,7 +538,8 @@ def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds
     tid = row["tid"]
     removes: list[int] = []
     if max(of.removed[rows.start : rows.stop], default=_NULL) != _NULL:
-        removes = sorted((i for i in rows if of.removed[i] != _NULL), key=of.removed.__getitem__)
+        # Paths that were removed by reference have the same place.
+        removes = sorted((i for i in rows if of.removed[i] != _NULL), key=lambda i: (of.removed[i], of.paths[i]))
     adds = slice(rows.start, rows.stop - of.added[rows.start : rows.stop].count(_NULL))
     added = of.paths[adds]
     changes = sum(i < adds.stop for i in removes) if row["has_whole"] else 0
