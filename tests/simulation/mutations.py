@@ -1078,7 +1078,7 @@ def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
         def __eq__(self, other: object) -> bool:
             return False
 
-    right = checkpoints.encode_root
+    right = encode_root
 
     def mutated(*arguments: Any, **options: Any) -> bytes:
         return Unlike(right(*arguments, **options))
