@@ -45,7 +45,7 @@ from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names, versions
 from dbio_commit.protocol import parts as merge_plans
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
