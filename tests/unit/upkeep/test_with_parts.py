@@ -196,7 +196,8 @@ def test_a_copy_of_a_table_with_parts_has_its_history_and_statistics(grown: Tabl
 
 
 def plain_facts(commit: Commit) -> tuple[object, ...]:
-    facts = (commit.tid, commit.timestamp, commit.operation, commit.app, commit.metrics, commit.forgotten)
+    counts = (commit.added_files, commit.removed_files)
+    facts = (commit.tid, commit.timestamp, commit.operation, commit.app, commit.metrics, counts)
     return (*facts, [(file.path, file.size, file.rows) for file in commit.files], [*commit.removed])
 
 
