@@ -34,6 +34,8 @@ class Decided(NamedTuple):
     forgotten: Forgotten = Forgotten()
     place: int | None = None
     """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
+    referred: Sequence[str] = ()
+    """The transactions to which its marker referred, if they were replaced by paths: it comes after them."""
 
 
 class LateCommits(ABC):
@@ -334,9 +336,10 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
     )
     places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
     edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
-    if referring := [i for i, commit in enumerate(commits) if commit.marker.removed_tids]:  # without their paths
+    referred = [(*commit.referred, *commit.marker.removed_tids) for commit in commits]
+    if any(referred):
         number = {commit.tid: i for i, commit in enumerate(commits)}
-        edges += ((number[tid], i) for i in referring for tid in commits[i].marker.removed_tids if tid in number)
+        edges += ((number[tid], i) for i, tids in enumerate(referred) for tid in tids if tid in number)
     removed = {path for commit in commits for path in commit.marker.removed}
     if not removed:
         return edges

@@ -70,12 +70,13 @@ def resolve(commits: Sequence[Decided]) -> list[Decided]:
 def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[str, Sequence[Decided]]) -> Decided:
     marker, info = commit.marker, commit.marker.dbio_commit
     named = chain.from_iterable(added.get(tid, ()) for tid in dict.fromkeys(marker.removed_tids))
-    # Sorted, since the parts of a checkpoint keep no other order of them, and a stream may read them in several batches.
+    # Sorted: parts of a checkpoint keep no other order of them, and a stream may read them in several batches.
     found = sorted(path for path in named if not any(_is_before(other, commit) for other in removers.get(path, ())))
     left = [tid for tid in marker.removed_tids if tid not in added]
     version, tids = (REFERRING, left) if left else (VERSION, None)
     info = replace(info, version=version, removed_tids=tids) if info else None
-    return commit._replace(marker=replace(marker, removed=[*marker.removed, *found], dbio_commit=info))
+    marker = replace(marker, removed=[*marker.removed, *found], dbio_commit=info)
+    return commit._replace(marker=marker, referred=(*commit.referred, *commit.marker.removed_tids))
 
 
 def _is_before(one: Decided, other: Decided) -> bool:
