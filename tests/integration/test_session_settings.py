@@ -20,7 +20,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
 import dbio_commit as dbio
-from dbio_commit.spark.datasource import DbioDataSource, with_settings
+from dbio_commit.spark.datasource import DbioDataSource
+from dbio_commit.spark.functions import with_settings
 from dbio_commit.spark.session.conf import StoreSettings
 from dbio_commit.spark.write.task import map_in_arrow
 from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore

@@ -22,6 +22,7 @@ from dbio_commit.base.texts import visible
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.spark.session.python import settle_python
+from dbio_commit.spark.versions import all_settings
 from dbio_commit.store import Location, parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.table import Table
@@ -140,7 +141,7 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
     """
     default = None if location else default_file_system(spark)  # a location is resolved already
     if is_connect(spark):
-        set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
+        set_there = {name.removeprefix("spark.hadoop."): value for name, value in all_settings(spark).items()}
         values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
         return StoreSettings(values, withheld=True, default=default)
     conf = spark._jsparkSession.sessionState().newHadoopConf()
