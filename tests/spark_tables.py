@@ -4,11 +4,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests import spark35
 from tests.beside import free_ports
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -57,3 +60,14 @@ def objects(root: str | Path) -> set[str]:
 
 def data_files(root: str | Path) -> set[str]:
     return {path for path in objects(root) if not os.path.basename(path).startswith("_")}
+
+
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """The rows as Spark collects them as Arrow. Spark 3.5 has no public name for that."""
+    if not spark35.IS_USED:
+        return frame.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    collected: Any = frame
+    batches = collected._collect_as_arrow()
+    return pa.Table.from_batches(batches, batches[0].schema if batches else to_arrow_schema(frame.schema))

@@ -100,7 +100,8 @@ def column_of(spark: SparkSession, expression: Any) -> Column:
     jvm: Any = spark._jvm
     if not _IS_4:
         of_java: Any = Column
-        return of_java(getattr(jvm, "org.apache.spark.sql.Column")(expression))
+        made: Column = of_java(getattr(jvm, "org.apache.spark.sql.Column")(expression))
+        return made
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     return ClassicColumn(getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
