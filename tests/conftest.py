@@ -147,6 +147,22 @@ def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def pytest_report_header() -> list[str]:
+    return [f"left out: {module}, as {spark35.NO_SOURCE}" for module in sorted(spark35.MODULES) if spark35.IS_USED]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    left_out = {config.rootpath / module for module in spark35.MODULES}
+    return True if spark35.IS_USED and collection_path in left_out else None
+
+
+@pytest.fixture(scope="session", autouse=spark35.IS_USED)
+def without_sources() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        spark35.skip_sources(patch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Has a bucket `tables`."""

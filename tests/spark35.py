@@ -1,8 +1,14 @@
 """Spark 3.5, for the tests: settings that later versions have by default, and the tests that it cannot pass."""
 
+import sys
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 IS_USED = version("pyspark").startswith("3.5.")
+IVY = Path(sys.prefix) / "ivy"
 
 LATER_DEFAULTS: dict[str, bool | float | int | str | None] = {
     "spark.sql.ansi.enabled": "true",
@@ -13,5 +19,61 @@ LATER_DEFAULTS: dict[str, bool | float | int | str | None] = {
 }
 """Settings for the sessions of tests, which are written for Spark 4: there these are the defaults."""
 
-LEFT_OUT: dict[str, str] = {}
+NO_SOURCE = 'format("dbio") is a data source in Python, which needs Spark 4.0'
+_NO_MERGE = "Spark Connect 3.5 cannot keep the rows of a merge's source"
+_NO_COLLATION = "Spark 3.5 has no collations"
+LEFT_OUT = {
+    "test_rows_are_merged_over_connect": _NO_MERGE,
+    "test_a_star_means_the_columns_of_its_side_over_connect": _NO_MERGE,
+    "test_the_data_source_works_over_connect": NO_SOURCE,
+    "test_secrets_that_connect_does_not_give_out_are_asked_for": "Spark Connect 3.5 gives out secrets",
+    "test_what_is_pickled_for_a_path_holds_the_secrets_of_its_own_bucket_only": NO_SOURCE,
+    "test_a_type_without_any_in_arrow_is_a_clear_error": "PySpark 3.5 has no CalendarIntervalType",
+    "test_no_file_is_left_out_by_what_is_read_in_two_ways[a collation]": _NO_COLLATION,
+    "test_no_file_is_left_out_by_what_is_read_in_two_ways[a collation by a function]": _NO_COLLATION,
+    "test_a_recorded_schema_that_is_none_is_a_clear_error[recorded8]": "PySpark 3.5 takes any metadata",
+    "test_it_imports_no_parser_of_sql_and_nothing_of_rewrites[datasource]": NO_SOURCE,
+}
 """The tests that it cannot pass, or cases of them, and why; conftest.py skips them."""
+
+MODULES = {
+    "tests/integration/test_datasource.py",
+    "tests/unit/spark/feed/test_options.py",
+    "tests/unit/spark/feed/test_sink.py",
+    "tests/unit/spark/test_datasource.py",
+}
+"""The modules about data sources in Python. They cannot even be imported: conftest.py leaves them out, and says so."""
+
+
+def skip_sources(patch: pytest.MonkeyPatch) -> None:
+    """A test that asks for the data source is skipped as it does so."""
+    from pyspark.sql import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    def skipping(kind: Any) -> None:
+        own = kind.format
+
+        def format(self: Any, source: str) -> Any:
+            if source == "dbio":
+                pytest.skip(NO_SOURCE)
+            return own(self, source)
+
+        patch.setattr(kind, "format", format)
+
+    for kind in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        skipping(kind)
+
+
+def connect_jar() -> str:
+    """The server of Spark Connect, which later versions of PySpark bring along; `fetch` gets it."""
+    (jar,) = (IVY / "jars").glob("org.apache.spark_spark-connect_*.jar")
+    return str(jar)
+
+
+def fetch() -> None:
+    """Has Spark's own Ivy fetch that jar from Maven, for `make test-spark`."""
+    from pyspark.sql import SparkSession
+
+    package = "org.apache.spark:spark-connect_2.12:3.5.7"  # the newest there is; it goes with each 3.5
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder.config("spark.jars.ivy", str(IVY)).config("spark.jars.packages", package).getOrCreate().stop()

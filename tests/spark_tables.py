@@ -19,11 +19,15 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 def over_connect() -> SparkSession:
     """A session whose server is in this process, on a free port: a client of such a server expects it at 15002."""
-    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect import client
 
     (port,) = free_ports(1)
-    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
-    return SparkSession.builder.config("spark.connect.grpc.binding.port", str(port)).remote("local[2]").getOrCreate()
+    channel: Any = client.ChannelBuilder if spark35.IS_USED else client.DefaultChannelBuilder
+    channel.default_port = staticmethod(lambda: port)
+    builder = SparkSession.builder.config("spark.connect.grpc.binding.port", str(port))
+    if spark35.IS_USED:
+        builder = builder.config(map=spark35.LATER_DEFAULTS | {"spark.jars": spark35.connect_jar()})
+    return builder.remote("local[2]").getOrCreate()
 
 
 @contextmanager

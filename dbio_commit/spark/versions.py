@@ -44,7 +44,10 @@ def is_frame(value: object) -> TypeGuard[DataFrame]:
 
 def error_condition(error: PySparkException) -> str | None:
     """Spark's name for the kind of error, such as "PATH_NOT_FOUND"."""
-    return error.getCondition() if _IS_4 else error.getErrorClass()
+    if _IS_4:
+        return error.getCondition()
+    in_text = re.match(r"\[([\w.]+)\]", str(error))  # over Connect, that is the only place
+    return error.getErrorClass() or (in_text[1] if in_text else None)
 
 
 def all_settings(spark: SparkSession) -> Mapping[str, str]:
@@ -56,6 +59,17 @@ def all_settings(spark: SparkSession) -> Mapping[str, str]:
     client: Any = spark.client
     everything = ConfigRequest.Operation(get_all=ConfigRequest.GetAll())
     return {name: value or "" for name, value in client.config(everything).pairs}
+
+
+def read_texts_as(spark: SparkSession) -> None:
+    """From now on, texts in SQL are read in this thread under the settings of the session.
+
+    Since 4.0 that is so anyway. Before, `functions.expr` reads a text under the settings of the session that is active
+    in the thread, or under Spark's defaults if none is: another session can be, or none in a new thread.
+    """
+    if not _IS_4 and hasattr(spark, "_jsparkSession"):
+        sessions: Any = getattr(spark._jvm, "org.apache.spark.sql.SparkSession")
+        sessions.setActiveSession(spark._jsparkSession)
 
 
 def local_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -155,14 +155,17 @@ def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class, as Spark loads it, or None."""
+    """The class, as Spark loads it, or None. Raises UnsupportedStoreError for a class of another Scala."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
-    except Py4JError as error:
-        if "ClassNotFoundException" in str(error):
+    except Py4JJavaError as error:
+        if str(error.java_exception.getClass().getName()) == "java.lang.ClassNotFoundException":
             return None
-        raise
+        raise UnsupportedStoreError(
+            f"Spark cannot load {wanted.name}, which it has from a jar for another Scala or another Spark "
+            f"({error.java_exception.toString()}); {_HELP}, which replaces the old jar"
+        ) from error
 
 
 def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> None:
