@@ -77,7 +77,7 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
-	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
+	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK) or SPARK=3.5.9, in an environment of its own"
 	@echo "make test-lowest       units, Spark, S3 and Azure on the lowest versions allowed; on Python $(LOWEST_PYTHONS) where it is"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -232,6 +232,7 @@ $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	$(call beside_spark,'pyspark[connect]==$*' $(if $(filter 3.%,$*),$(BESIDE_SPARK_3)))
 	@$(@D)/bin/python -m tests.compiled_zip
 	@ln -s ../$(VENV)/azurite ../$(VENV)/fake-gcs-server $(@D)
+	$(if $(filter 3.%,$*),PYSPARK_PYTHON=$(abspath $(@D)/bin/python) $(@D)/bin/python -c 'from tests.spark35 import fetch; fetch()')
 	@touch $@
 
 $(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)

@@ -210,9 +210,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> dict[str,
         "s3://tables/connect",
         json.dumps(s3_server.storage_options),
     ]
-    job = subprocess.run(
-        [sys.executable, "-c", dedent(JOB), *arguments], capture_output=True, text=True, check=False, timeout=280
-    )
+    job = subprocess.run([sys.executable, "-c", dedent(JOB), *arguments], capture_output=True, text=True, check=False)
     assert job.returncode == 0, job.stderr[-3000:]
     result: dict[str, Any] = json.loads(job.stdout.splitlines()[-1])
     return {**result, "stderr": job.stderr}
