@@ -40,6 +40,8 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
     finally:
         for name in settings:
             spark.conf.unset(name)
+            if spark35.IS_USED and name in spark35.LATER_DEFAULTS:
+                spark.conf.set(name, str(spark35.LATER_DEFAULTS[name]))
 
 
 def numbers(spark: SparkSession, start: int, end: int, *, tasks: int = 2) -> DataFrame:
