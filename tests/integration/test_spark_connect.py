@@ -252,7 +252,7 @@ def test_before_spark_4_a_merge_over_connect_is_refused(found: dict[str, Any]) -
 def test_constraints_and_changes_work_over_connect(found: dict[str, Any]) -> None:
     assert found["parquet"].startswith("UnsupportedStoreError: over Spark Connect, Parquet is written by a server")
     assert found["constraint"].startswith("InvalidInputError: 1 row violates check.positive")
-    assert found["changes"] == 6
+    assert found["changes"] == 10
 
 
 def test_the_result_of_a_write_is_there_over_connect(found: dict[str, Any]) -> None:
