@@ -86,6 +86,11 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
     try:
         rows.where(_column(value).isNotNull()).schema  # noqa: B018  (as above)
     except AnalysisException as error:
+        if error_condition(error) == "INVALID_USAGE_OF_STAR_OR_REGEX":  # of any * before Spark 4.0
+            raise InvalidInputError(
+                f"the value {value!r:.200} of column {field.name!r} has a *, which this Spark does not take there: "
+                "name the columns instead; nothing was written"
+            ) from None
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} does not depend on one row alone "
             f"({error_condition(error)}); compute it from the rows first, and give the result"
