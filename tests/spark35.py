@@ -37,6 +37,7 @@ LEFT_OUT = {
     "test_a_partition_column_is_widened_and_its_directories_keep_their_names": _NO_WIDENING,
     "test_a_star_in_a_value_of_an_update_is_the_tables_columns": _NO_STAR,
     "test_a_star_in_a_condition_is_the_tables_columns": _NO_STAR,
+    "test_over_connect_a_star_that_would_stand_for_more_is_refused": _NO_STAR,
     "test_a_star_in_a_merge_is_the_columns_of_its_side": _NO_STAR,
     "test_names_of_hidden_columns_are_free_for_variables": "Spark 3.5 has no variables of sessions",
     "test_functions_of_the_session_and_of_chance_are_values": _NO_FUNCTIONS,
