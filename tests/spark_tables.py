@@ -4,11 +4,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests import spark35
 from tests.beside import free_ports
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -16,11 +19,15 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 def over_connect() -> SparkSession:
     """A session whose server is in this process, on a free port: a client of such a server expects it at 15002."""
-    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect import client
 
     (port,) = free_ports(1)
-    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
-    return SparkSession.builder.config("spark.connect.grpc.binding.port", str(port)).remote("local[2]").getOrCreate()
+    channel: Any = client.ChannelBuilder if spark35.IS_USED else client.DefaultChannelBuilder
+    channel.default_port = staticmethod(lambda: port)
+    builder = SparkSession.builder.config("spark.connect.grpc.binding.port", str(port))
+    if spark35.IS_USED:
+        builder = builder.config(map=spark35.LATER_DEFAULTS | {"spark.jars": spark35.connect_jar()})
+    return builder.remote("local[2]").getOrCreate()
 
 
 @contextmanager
@@ -33,6 +40,8 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
     finally:
         for name in settings:
             spark.conf.unset(name)
+            if spark35.IS_USED and name in spark35.LATER_DEFAULTS:
+                spark.conf.set(name, str(spark35.LATER_DEFAULTS[name]))
 
 
 def numbers(spark: SparkSession, start: int, end: int, *, tasks: int = 2) -> DataFrame:
@@ -57,3 +66,14 @@ def objects(root: str | Path) -> set[str]:
 
 def data_files(root: str | Path) -> set[str]:
     return {path for path in objects(root) if not os.path.basename(path).startswith("_")}
+
+
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """The rows as Spark collects them as Arrow. Spark 3.5 has no public name for that."""
+    if not spark35.IS_USED:
+        return frame.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    collected: Any = frame
+    batches = collected._collect_as_arrow()
+    return pa.Table.from_batches(batches, batches[0].schema if batches else to_arrow_schema(frame.schema))

@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Sequence
 from email import message_from_bytes
 from email.message import Message
@@ -92,8 +94,41 @@ def test_the_wheel_has_its_licence(wheel: Path) -> None:
 
 def test_the_wheel_offers_an_extra_for_each_store_for_spark_and_for_each_command(wheel: Path) -> None:
     about = metadata(wheel)
-    assert {"cli", "s3", "azure", "gcs", "spark", "vacuum"} <= {*about.get_all("Provides-Extra", [])}
+    assert {"cli", "s3", "azure", "gcs", "spark", "local", "vacuum"} <= {*about.get_all("Provides-Extra", [])}
     assert about["Requires-Python"] == ">=3.11"
+
+
+def for_extras(wheel: Path, *extras: str) -> set[str]:
+    """The packages that the extras ask for, by name."""
+    found = set()
+    for line in metadata(wheel).get_all("Requires-Dist", []):
+        if any(f"extra == '{extra}'" in line for extra in extras):
+            found.add(re.split(r"[^\w-]", line)[0])
+    return found
+
+
+def test_one_extra_alone_brings_pyspark(wheel: Path) -> None:
+    assert {"pyspark", "pandas", "sqlglot", "tenacity"} == for_extras(wheel, "local")
+    others = {*metadata(wheel).get_all("Provides-Extra", [])} - {"local"}
+    assert {"pyspark", "py4j"}.isdisjoint(for_extras(wheel, *others))
+    assert for_extras(wheel, "spark") == {"pandas", "sqlglot", "tenacity"}
+
+
+@pytest.mark.parametrize("spark", ["3.5.0", "3.5.9", "4.0.5", "4.3.0"])
+@pytest.mark.parametrize("extras", ["spark,cli,s3,azure,gcs,vacuum", "local"])
+def test_an_installation_leaves_the_spark_that_is_there(wheel: Path, tmp_path: Path, spark: str, extras: str) -> None:
+    """pip resolves without an index: all except PySpark is in the environment of the tests."""
+    venv.create(tmp_path, with_pip=False)
+    (own,) = tmp_path.glob("lib/python*/site-packages")
+    (own / "rest.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})")
+    about = own / f"pyspark-{spark}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pyspark\nVersion: {spark}\n")
+    command = [str(tmp_path / "bin/python"), "-m", "pip", "install", "--dry-run", "--no-index", "--quiet"]
+    command += ["--report", "-", f"{wheel}[{extras}]"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {it["metadata"]["name"] for it in json.loads(done.stdout)["install"]} <= {"dbio-commit"}
 
 
 def test_without_an_extra_the_wheel_needs_cachetools_msgspec_and_pyarrow_only(

@@ -12,10 +12,15 @@ def missing(package: str, *, what: str, extra: str | None = None, why: str = "")
     """The error for a package that is not installed: `what` needs it, and `extra` of dbio-commit installs it.
 
     Without an extra, the message names the package itself. `why` is for a package that is installed, but broken.
+    PySpark comes with the Spark of a platform, and no extra may replace it: the message names the extra for a Spark on
+    this machine alone.
     """
+    is_spark = package.partition(".")[0] in ("pyspark", "py4j")
+    extra = "local" if is_spark else extra
     install = f'pip install "dbio-commit[{extra}]"' if extra else f"pip install {package}"
     state = f"cannot be imported: {why}" if why else "is not installed"
-    error = MissingPackageError(f"{what} needs the package {package}, which {state}; run `{install}`")
+    other = "use the Python of your Spark, or for a Spark on this machine alone " if is_spark else ""
+    error = MissingPackageError(f"{what} needs the package {package}, which {state}; {other}run `{install}`")
     error.name = package
     return error
 

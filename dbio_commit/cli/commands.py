@@ -541,17 +541,17 @@ def jar(
 ) -> None:
     """Write a jar for spark.jars. Needed only for a Spark that accepts no classes at run time.
 
-    The classes are compiled against the installed PySpark.
+    The classes are compiled against the installed PySpark, and work with a Spark of the same version of Scala.
     """
     with _errors(as_json):
         with needs("dbio jar", extra="spark"):
             from dbio_commit.spark.session.jvm import make_jar
         with status("compiling the classes"):
-            make_jar(file)
+            scala = make_jar(file)
     if as_json:
-        print_json({"jar": str(file)})
+        print_json({"jar": str(file), "scala": scala})
     else:
-        say(f"wrote {file}")
+        say(f"wrote {file}, for a Spark with Scala {scala}")
 
 
 def _split(columns: str) -> list[str]:

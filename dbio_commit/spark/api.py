@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
+from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.base.packages import needs
 from dbio_commit.commit.begin import look
@@ -273,15 +274,15 @@ def merge(
         ])
     """
     with needs("dbio.merge", extra="spark"):
-        from pyspark.sql import DataFrame
-
         from dbio_commit.spark.rewrite.merge import merge_rows
+        from dbio_commit.spark.versions import is_frame, require_merge
         from dbio_commit.spark.write.options import CommitOptions
 
-    if not isinstance(source, DataFrame) or source.isStreaming:
+    if not is_frame(source) or source.isStreaming:
         raise InvalidInputError(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
+    require_merge(source)
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     clauses = UPSERT if when is None else when
     return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
@@ -380,23 +381,23 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
-        from pyspark.sql import DataFrame
-
         from dbio_commit.spark import feed as streaming
-        from dbio_commit.spark.datasource import DbioDataSource, register_source
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
+        from dbio_commit.spark.versions import is_frame
         from dbio_commit.spark.write.constraints import rows_to_write
         from dbio_commit.spark.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark.write.plan import plan_write
 
-    if not isinstance(df, DataFrame) or not df.isStreaming:
+    if not is_frame(df) or not df.isStreaming:
         raise InvalidInputError(
             "dbio.write_stream takes a DataFrame of spark.readStream; write a batch with dbio.write"
         )
     if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
     streaming.require_sink(os.fspath(path))
+    from dbio_commit.spark.datasource import DbioDataSource, register_source  # needs Spark 4.0
+
     spark = df.sparkSession
     register_source(spark, DbioDataSource, store_settings(spark))
     table = open_table(spark, path, storage_options)
@@ -476,13 +477,13 @@ def for_each_batch(
     """
     with needs("dbio.for_each_batch", extra="spark"):
         from dbio_commit.spark import feed as streaming
-        from dbio_commit.spark.datasource import ChangedFiles, register_source
         from dbio_commit.spark.feed.changed_rows import columns_of
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.session.errors import errors_of_workers
 
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
+    from dbio_commit.spark.datasource import ChangedFiles, register_source  # needs Spark 4.0
     from dbio_commit.spark.feed.for_each import start_each, with_rows  # needs Spark 4.2
 
     register_source(spark, ChangedFiles, store_settings(spark))
@@ -585,6 +586,7 @@ def compact(
 def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
     """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
 
+    Before Spark 4.0, a data source cannot be in Python: there, this registers the functions only, and warns.
     The data source uses the session's credentials for object stores as they are now. Spark looks for data sources in
     the session that is active in a thread: call this in each thread that uses this session, and for each
     `newSession()`.
@@ -601,11 +603,23 @@ def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequen
     """
     with needs("dbio.enable", extra="spark"):
         from dbio_commit.spark.committer import enable_parquet
-        from dbio_commit.spark.datasource import register_sources
+        from dbio_commit.spark.functions import register_functions
+        from dbio_commit.spark.session.conf import store_settings
+        from dbio_commit.spark.versions import HAS_DATA_SOURCES, SPARK
 
     if roots and not parquet:
         raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
-    register_sources(spark)
+    if HAS_DATA_SOURCES:
+        from dbio_commit.spark.datasource import DbioDataSource, register_source
+
+        register_source(spark, DbioDataSource, store_settings(spark))
+    elif not parquet:
+        warn_caller(
+            f'this is Spark {SPARK}, and the data source "dbio" needs Spark 4.0 or later: dbio.enable registers only '
+            "the table functions dbio_files and dbio_history; use dbio.write, dbio.read and dbio.batch_writer, or "
+            "dbio.enable(spark, parquet=True)"
+        )
+    register_functions(spark)
     if parquet:
         enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
 
@@ -678,9 +692,9 @@ def _start(
 
 def _check_frame(df: object) -> None:
     """Raises InvalidInputError unless this is a DataFrame of Spark, and of a batch."""
-    from pyspark.sql import DataFrame
+    from dbio_commit.spark.versions import is_frame
 
-    if not isinstance(df, DataFrame):
+    if not is_frame(df):
         kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
         raise InvalidInputError(
             f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "

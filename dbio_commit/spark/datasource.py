@@ -6,11 +6,10 @@ knows reaches the next one only by pickle.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -21,13 +20,10 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
-from pyspark.sql.udtf import UserDefinedTableFunction
 
 from dbio_commit.base.deprecated import deprecate
-from dbio_commit.base.errors import AccessDeniedError, InvalidInputError
-from dbio_commit.base.logs import get_logger
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.feed.follow import Follower
@@ -38,10 +34,11 @@ from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import columns_of
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
+from dbio_commit.spark.functions import explained, open_in_worker, with_settings
 from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
+from dbio_commit.spark.session.conf import StoreSettings, settle_workers
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
 from dbio_commit.spark.write.plan import WritePlan, plan_write
@@ -72,44 +69,11 @@ _WRITE_OPTIONS = {
 }
 _GROUPS = 64
 
-_log = get_logger(__name__)
-
-_Kind = TypeVar("_Kind")
-
-
-def register_sources(spark: SparkSession) -> None:
-    """Registers the data source and the table functions, with the session's store settings as they are now."""
-    settings = store_settings(spark)
-    register_source(spark, DbioDataSource, settings)
-    for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
-        with_columns = udtf(with_settings(function, settings), returnType=function.COLUMNS)
-        spark.udtf.register(name, cast(UserDefinedTableFunction, with_columns))
-
 
 def register_source(spark: SparkSession, kind: "type[DbioDataSource]", settings: StoreSettings) -> None:
     settle_workers(spark, plans_here=True)
     spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
     spark.dataSource.register(with_settings(kind, settings))
-
-
-def with_settings(kind: type[_Kind], settings: StoreSettings) -> type[_Kind]:
-    """The class as it is registered: pickled whole, settings included."""
-    return type(kind.__name__, (kind,), {"settings": settings, "plain": kind})
-
-
-def _open_table(path: str, settings: StoreSettings, explicit: Mapping[str, Any] | None = None) -> Table:
-    table, ignored = settings.open_table(path, explicit)
-    for sentence in ignored:
-        _log.warning("%s: %s", table.url, sentence)
-    return table
-
-
-@contextmanager
-def _explained(table: Table, settings: StoreSettings) -> Iterator[None]:
-    try:
-        yield
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=settings.withheld)
 
 
 class DbioDataSource(DataSource):
@@ -144,7 +108,7 @@ class DbioDataSource(DataSource):
         return _restored, (self.plain or type(self), {**left, **own})
 
     def schema(self) -> StructType:
-        with _explained(self._table, self.settings):
+        with explained(self._table, self.settings):
             if self._reads_changes and self._end is not None:
                 schema: StructType | None = columns_of(
                     Follower(self._table.store, self._table.clock).history(), self._end
@@ -166,7 +130,7 @@ class DbioDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "DbioReader":
         self._check_options(_FEED_OPTIONS if self._reads_changes else _READ_OPTIONS)
-        with _explained(self._table, self.settings):
+        with explained(self._table, self.settings):
             if self._reads_changes:
                 return self._change_reader(schema)
             return DbioReader(ReadSpec(self._table, schema), self._planned.files)
@@ -187,7 +151,7 @@ class DbioDataSource(DataSource):
     def _stream_reader(self, kind: Any, schema: StructType) -> Any:
         self._check_options(OPTIONS)
         options = StreamOptions.parse(self.options)
-        with _explained(self._table, self.settings):
+        with explained(self._table, self.settings):
             recorded = self._planned.columns
             spec = ReadSpec(self._table, schema)
             is_own = recorded is not None and schema == self.schema()
@@ -195,7 +159,7 @@ class DbioDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
         self._check_options(_WRITE_OPTIONS, old={"iftid"})
-        with _explained(self._table, self.settings):
+        with explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
             is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
@@ -215,7 +179,7 @@ class DbioDataSource(DataSource):
             given = packing.schema or schema
             if packing.settings is not None:
                 given = StructType(given.fields[:-1])  # the last field holds the fates of rows
-            with _explained(self._table, self.settings):
+            with explained(self._table, self.settings):
                 return self._plan(given, "overwrite" if overwrite else "append", None)
 
         app_id = self.options.get("txnAppId")
@@ -264,7 +228,7 @@ class DbioDataSource(DataSource):
             explicit = None
         if not isinstance(explicit, dict):
             raise InvalidInputError("option secretStorageOptions is not a JSON object of fsspec's storage options")
-        return _open_table(path, self.settings, explicit)
+        return open_in_worker(path, self.settings, explicit)
 
     @property
     def _end(self) -> datetime | str | None:
@@ -381,36 +345,3 @@ class DbioReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Group)
         return read_files(self._spec, partition.files)
-
-
-class _Files:
-    """`SELECT * FROM dbio_files('s3://…')`: the live files of a table."""
-
-    COLUMNS = "path string, size bigint, tid string, partition map<string,string>"
-    settings: ClassVar[StoreSettings] = StoreSettings()
-
-    def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
-        table = _open_table(path, self.settings)
-        with _explained(table, self.settings):
-            files = table.snapshot().files
-        for file in files:
-            yield file.path, file.size, file.tid, dict(file.partition)
-
-
-class _History:
-    """`SELECT * FROM dbio_history('s3://…')`: the commits of a table, newest first."""
-
-    COLUMNS = (
-        "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
-        "app_id string, app_version bigint"
-    )
-    settings: ClassVar[StoreSettings] = StoreSettings()
-
-    def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
-        table = _open_table(path, self.settings)
-        with _explained(table, self.settings):
-            commits = table.history()
-        for commit in commits:
-            app_id, version = commit.app or (None, None)
-            counts = commit.added_files, commit.removed_files
-            yield commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version

@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
+from dbio_commit.spark.session import jvm
 from dbio_commit.spark.session.jvm import make_jar
+from tests import spark35
 from tests.spark_tables import ids
 
 JOB = """
@@ -81,6 +83,7 @@ def run_job(command: list[str], tmp_path: Path, *, before: str = "", **environme
     return done.stdout
 
 
+SCALA = "2.12" if spark35.IS_USED else "2.13"
 PYTHON = [sys.executable]
 SAID = ["refused as ours", "rows 40 4", "rows with ten more 50", "rows by Python 60"]
 
@@ -119,7 +122,7 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     jar = tmp_path / "dbio-commit.jar"
     made = subprocess.run([sys.executable, "-m", "dbio_commit.cli", "jar", str(jar)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-4000:]
-    assert made.stdout == f"wrote {jar}\n"
+    assert made.stdout == f"wrote {jar}, for a Spark with Scala {SCALA}\n"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
     no_compiler = "from dbio_commit.spark.session import jvm\njvm._compiled = None\n"
@@ -163,6 +166,13 @@ def test_a_server_of_sql_that_has_the_jar_writes_to_no_table_of_ours(spark: Spar
     assert f"{ours} is a dbio table, and no Python of this driver has called dbio.enable" in sql.stderr
     assert ids(spark.read.parquet(str(elsewhere))) == [7]
     assert sorted(os.listdir(ours)) == before
+
+
+def test_a_jar_for_another_scala_is_refused(enabled: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "scala_version", lambda _: "2.10")
+    said = rf"version 2 for Scala {SCALA} of dbio_commit\.CommitProtocol, .* version 2 for Scala 2\.10; .*`dbio jar"
+    with pytest.raises(dbio.UnsupportedStoreError, match=said):
+        jvm.install(enabled, jvm.COMMIT_PROTOCOL)
 
 
 def test_a_jar_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dbio_commit.spark.read.scan import files_natively
 from dbio_commit.spark.session import jvm as java
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.schema import from_json
+from dbio_commit.spark.versions import java_source
 from tests.spark_tables import SPARK_ERRORS, configured, ids, rows
 
 PARTITIONS = {
@@ -196,7 +197,8 @@ def test_where_spark_takes_no_class_a_manifest_is_read_and_a_warning_says_so(
 
 def test_a_spark_that_asks_for_more_than_the_class_has_is_found_out_when_it_is_compiled(spark: SparkSession) -> None:
     """Else a query would fail, where a manifest could have been read."""
-    source = Path(file_index.__file__).with_name("SnapshotFileIndex.java").read_text()
+    text = Path(file_index.__file__).with_name("SnapshotFileIndex.java").read_text()
+    source = java_source(spark._jvm, text)
     compiler = java_class(spark._jvm, "org.codehaus.janino.SimpleCompiler")()
     loader = java_class(spark._jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     compiler.setParentClassLoader(loader)

@@ -7,6 +7,7 @@ import pytest
 
 from dbio_commit.protocol import names
 from dbio_commit.spark.ship import arrow
+from tests.spark_tables import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def test_values_are_spelled_as_spark_casts_them_in_utc(spark: "SparkSession", ti
     query = f"SELECT {', '.join(columns)}"
     try:
         spark.conf.set("spark.sql.session.timeZone", time_zone)
-        found = spark.sql(query).toArrow()
+        found = to_arrow(spark.sql(query))
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     casts = [f"CAST(`{kind}` AS array<string>) AS `{kind}`" for kind in VALUES]
@@ -65,6 +66,6 @@ def test_values_are_spelled_as_spark_casts_them_in_utc(spark: "SparkSession", ti
 
 def test_text_is_spelled_as_it_is(spark: "SparkSession") -> None:
     text = "".join(CHARACTERS)
-    values: Any = spark.createDataFrame([(text,), (None,)], "v string").toArrow().column("v").combine_chunks()
+    values: Any = to_arrow(spark.createDataFrame([(text,), (None,)], "v string")).column("v").combine_chunks()
     assert arrow.format_values("v", values) == [text, None]
     assert values.type in (pa.string(), pa.large_string())

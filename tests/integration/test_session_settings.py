@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
 import dbio_commit as dbio
-from dbio_commit.spark.datasource import DbioDataSource, with_settings
+from dbio_commit.spark.functions import with_settings
 from dbio_commit.spark.session.conf import StoreSettings
 from dbio_commit.spark.write.task import map_in_arrow
 from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore
@@ -226,6 +225,10 @@ OTHERS = {
 def test_what_is_pickled_for_a_path_holds_the_secrets_of_its_own_bucket_only(
     s3_root: Root, settings: dict[str, str]
 ) -> None:
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from dbio_commit.spark.datasource import DbioDataSource
+
     own = {**settings, "fs.s3a.secret.key": "replaced", "fs.s3a.bucket.tables.secret.key": "own-secret"}
     source = with_settings(DbioDataSource, StoreSettings({**own, **OTHERS}))
     schema = StructType([StructField("id", LongType())])

@@ -21,6 +21,7 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError, Sche
 from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.write.task import commit_files
 from dbio_commit.spark.write.written import Writing
+from tests import spark35
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
 
@@ -474,10 +475,11 @@ def test_a_column_with_the_name_of_a_function_is_a_column(
     assert dbio.delete(spark, f"{root}-days", "current_date > DATE '2020-01-01'").metrics["numDeletedRows"] == 0
 
 
+A_QUOTE = "bobs" if spark35.IS_USED else "bob's"  # two texts side by side, before Spark 4.0
 ODD: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a collation": ({}, "ABC", "abc", "target.name = source.name COLLATE UTF8_LCASE"),
     "a collation by a function": ({}, "ABC", "abc", "target.name = collate(source.name, 'UTF8_LCASE')"),
-    "a quote in a text": ({}, "bob's", "bob", "target.name = concat(source.name, '''s')"),
+    "a quote in a text": ({}, A_QUOTE, "bob", "target.name = concat(source.name, '''s')"),
     "a function of the source": ({}, "  7", "7", "target.name = to_char(CAST(source.name AS int), '999')"),
     "double quotes": (
         {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -349,6 +350,14 @@ def test_rows_that_are_appended_meanwhile_stay_but_not_with_if_tid(
     with pytest.raises(CommitConflictError, match="the state that this write is based on"):
         dbio.delete(spark, root, "id = 3", if_match=seen)
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 3, 4]
+
+
+def test_texts_are_read_under_the_settings_of_the_session_in_each_thread(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.createDataFrame([("a", "a"), ("b", "other")], "name string, other string"), root)
+    with configured(spark, {"spark.sql.ansi.doubleQuotedIdentifiers": "true"}), ThreadPoolExecutor(1) as pool:
+        pool.submit(dbio.update, spark, root, {"name": '"other"'}).result()
+        pool.submit(dbio.delete, spark, root, "\"other\" = 'a'").result()
+    assert [tuple(row) for row in dbio.read(spark, root).collect()] == [("other", "other")]
 
 
 def test_if_tid_goes_with_every_write(spark: "SparkSession", root: str) -> None:

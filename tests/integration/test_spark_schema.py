@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 import dbio_commit as dbio
+from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers, objects, rows
 
 
@@ -67,7 +68,8 @@ def test_all_types_of_parquet_come_back_equal_nested_and_null(spark: SparkSessio
     urls = dbio.Table(path).snapshot().urls()
     assert rows(spark.read.parquet(*urls)) == rows(frame)
     assert spark.read.parquet(*urls).schema == frame.schema
-    assert rows(spark.createDataFrame(pq.read_table(urls), frame.schema)) == rows(frame)
+    if not spark35.IS_USED:  # which makes no DataFrame of Arrow's tables
+        assert rows(spark.createDataFrame(pq.read_table(urls), frame.schema)) == rows(frame)
     for file in urls:
         assert pq.read_schema(file).names == frame.columns
 

@@ -140,6 +140,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 import dbio_commit as dbio
+from tests import spark35
 from tests.servers import S3Server
 from tests.spark_tables import configured, ids, numbers
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -149,13 +150,19 @@ dbio.write(numbers(spark, 0, 4), s3_url)
 requests = [(request.method, request.path) for request in server.requests()]
 dbio.write(numbers(spark, 0, 4), azure_url)
 dbio.enable(spark)
+def append(frame, url, version=None):
+    if spark35.IS_USED:
+        return dbio.write(frame, url, app=version and ("nightly", version))
+    options = {"txnAppId": "nightly", "txnVersion": version} if version else {}
+    frame.write.format("dbio").mode("append").options(**options).save(url)
+def load(url):
+    return dbio.read(spark, url) if spark35.IS_USED else spark.read.format("dbio").load(url)
 read = []
 for url in (s3_url, azure_url):
-    numbers(spark, 4, 6).write.format("dbio").mode("append").save(url)
-    read += [ids(dbio.read(spark, url)), ids(spark.read.format("dbio").load(url))]
+    append(numbers(spark, 4, 6), url)
+    read += [ids(dbio.read(spark, url)), ids(load(url))]
 for version in (2, 2):
-    options = {"txnAppId": "nightly", "txnVersion": version}
-    numbers(spark, 6, 7).write.format("dbio").mode("append").options(**options).save(s3_url)
+    append(numbers(spark, 6, 7), s3_url, version)
 read.append(ids(dbio.read(spark, s3_url)))
 print(json.dumps({"requests": requests, "read": read}))
 """

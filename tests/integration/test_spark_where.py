@@ -10,6 +10,7 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError
+from tests import spark35
 from tests.spark_tables import configured, ids
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Conditions:
             plain += [f"{text}{suffix}" for suffix in ("D", "F", "BD")]
             plain += [f"CAST({text} AS {cast})" for cast in ("DECIMAL(25,10)", "DOUBLE", "FLOAT")]
         if re.fullmatch(r"-?\d{1,2}", text):
-            plain += [f"{text}Y", f"CAST({text} AS BIGINT)", f"CAST('{text}' AS INT)", f"{text}::smallint"]
+            plain += [f"{text}Y", f"CAST({text} AS BIGINT)", f"CAST('{text}' AS INT)"]
+            plain += [f"CAST({text} AS smallint)" if spark35.IS_USED else f"{text}::smallint"]
         in_quotes = [quoted(text)] if kind in ("byte", "int", "long") and self.mixed else []
         return self.random.choice([*plain, *in_quotes, "-2.5", "1e1", "3.00000000000000000001"])
 

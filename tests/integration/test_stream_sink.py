@@ -288,7 +288,7 @@ def test_a_stream_goes_to_a_bucket_and_from_it(
 def test_spark_before_4_1_is_told_so_before_a_query_starts(
     spark: SparkSession, files: Files, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "_SPARK", (4, 0))
+    monkeypatch.setattr(streaming, "HAS_STREAM_SINKS", False)
     with pytest.raises(dbio.UnsupportedStoreError, match=r"4\.1 or later.*foreachBatch\(dbio\.batch_writer"):
         dbio.write_stream(files.stream(spark), path, tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()

@@ -359,7 +359,7 @@ def test_a_trigger_that_finds_nothing_new_costs_one_list(
 
 def test_spark_before_4_2_is_told_so_before_a_query_starts(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     write(reader, 0, 1)
-    monkeypatch.setattr(streaming, "_SPARK", (4, 1))
+    monkeypatch.setattr(streaming, "HAS_STREAM_SOURCES", False)
     with pytest.raises(
         dbio.UnsupportedStoreError, match=r"4\.2 or later.*dbio\.read, or its changes with dbio\.changes"
     ):

@@ -113,7 +113,7 @@ def test_every_function_has_its_signature_and_its_help_without_pyspark_and_names
         "    except dbio.MissingPackageError as error:\n"
         "        said = str(error)\n"
         "        assert said.startswith(f'dbio.{function.__name__} needs the package pyspark'), said\n"
-        "        assert said.endswith('run `pip install \"dbio-commit[spark]\"`'), said\n"
+        "        assert said.endswith('run `pip install \"dbio-commit[local]\"`'), said\n"
         "    else:\n"
         "        raise AssertionError(function)\n"
         "assert dbio.when_matched('a').delete().action == 'delete'\n"

@@ -37,7 +37,7 @@ import scala.collection.immutable.Seq;
  */
 public class CommitProtocol extends FileCommitProtocol implements Serializable {
   /** The version of the requests and answers. `session/jvm.py` has the same. */
-  public static final String VERSION = "2";
+  public static final String VERSION = "2 for Scala 2.13";
   /** The system property with the Bridge to Python. It is used as a Function, since class loaders may differ. */
   public static final String HANDLER = "dbio_commit.handler";
   /** The topic of the questions to the Bridge. */

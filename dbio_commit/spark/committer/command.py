@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pyspark import SparkContext
@@ -10,6 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import HIVE_NULL
+from dbio_commit.spark import versions
 from dbio_commit.spark.session.conf import java_class
 
 SaveMode = Literal["Append", "Overwrite", "ErrorIfExists", "Ignore"]
@@ -66,7 +68,7 @@ def _writes_to(plan: Any, path: str) -> bool:
 
 
 def _read(context: SparkContext, plan: Any) -> Command:
-    as_java = java_class(context._jvm, "scala.jdk.javaapi.CollectionConverters").asJava
+    as_java = partial(versions.as_java, context._jvm)
     inserts = plan.getClass().getSimpleName() == _INSERT
     fields = StructType.fromJson(json.loads(plan.query().schema().json())).fields
     named = zip(as_java(plan.outputColumnNames()), fields, strict=True)

@@ -21,6 +21,7 @@ from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.session.conf import open_table
+from dbio_commit.spark.versions import read_texts_as
 from dbio_commit.spark.write.constraints import check_files
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option
 from dbio_commit.spark.write.plan import WritePlan, plan_write
@@ -156,6 +157,7 @@ def commit(write: Write, lines: Iterable[str]) -> None:
     write.transaction.require_files()
     store.make_durable([file.path for file in full])
     if write.plan.constraints:
+        read_texts_as(write.spark)
         check_files(write.spark, write.plan, full)
         write.transaction.vouch_for_rows()
     write.transaction.commit(schema=write.plan.schema_to_record)

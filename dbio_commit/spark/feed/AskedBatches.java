@@ -6,7 +6,7 @@ import org.apache.spark.api.java.function.VoidFunction2;
 /** The function of `foreachBatch` in the JVM: passes the number and the rows of each batch to Python, over the bridge. */
 public class AskedBatches implements VoidFunction2 {
   /** Version of the question. `jvm.py` has the same. */
-  public static final String VERSION = "1";
+  public static final String VERSION = "1 for Scala 2.13";
 
   private final Function bridge;
   private final String topic;

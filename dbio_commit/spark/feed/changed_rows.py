@@ -5,7 +5,6 @@ Spark reads all files in one scan. The path of a row's file identifies the commi
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import reduce
 from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +18,7 @@ from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
-from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively
+from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively, union
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.table import Table
 
@@ -49,7 +48,7 @@ def frame_of(
         frames += [_frame(spark, table, columns, recorded)] if recorded else []
     if not frames:
         return spark.createDataFrame([], schema)
-    return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
+    return union(frames).select(*map(schemas.quoted, schema.fieldNames()))
 
 
 def columns_of(history: History, end: datetime | str | None = None) -> StructType:
@@ -85,8 +84,7 @@ def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequ
         spec = ReadSpec(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
     of = {change.file.path: change for change in changes}
-    frames = [_natively(spark, root, table, columns, some, of) for some in by_layout(files)]
-    return reduce(DataFrame.unionByName, frames)
+    return union([_natively(spark, root, table, columns, some, of) for some in by_layout(files)])
 
 
 def _natively(

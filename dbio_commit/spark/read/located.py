@@ -15,6 +15,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.versions import local_rows
 from dbio_commit.table import Table
 
 FILE, PLACE = "_dbio_file", "_dbio_place"
@@ -84,7 +85,7 @@ def number_files(
     """
     named = {file.path if root is None else _as_spark_writes(f"{root}/{file.path}"): file for file in files}
     if root is None or all(map(_IS_PLAIN, named)):
-        paths = spark.createDataFrame(pa.table({"name": [*named]}))  # a local relation, so that no job runs
+        paths = local_rows(spark, pa.table({"name": [*named]}))
         return {number: named[name] for number, name in paths.select(f.xxhash64("name"), "name").collect()}
     # Only Spark knows how it escapes other names: so read the number and the path of each file.
     first = frame.where("_metadata.row_index = 0").select(FILE, "_metadata.file_path")

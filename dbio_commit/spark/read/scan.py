@@ -38,6 +38,7 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
 from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish.sink_log import encode_list
 
@@ -83,7 +84,7 @@ def _holds_floats(kind: t.DataType) -> bool:
     """Whether Spark may push conditions on floats of the column to its reader. It pushes none on arrays and maps."""
     if isinstance(kind, t.StructType):
         return any(_holds_floats(field.dataType) for field in kind.fields)
-    return isinstance(kind, t.FloatType | t.DoubleType | t.VariantType)
+    return isinstance(kind, t.FloatType | t.DoubleType) or kind.typeName() == "variant"
 
 
 def _opaque(field: t.StructField) -> Column:
@@ -146,8 +147,12 @@ def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], sch
     root = files_root(spark, table, files)
     if root is None:
         return files_in_workers(spark, files, ReadSpec(table, schema))
-    frames = [files_natively(spark, root, table, some, schema) for some in by_layout(files)]
-    return reduce(DataFrame.unionByName, frames)
+    return union([files_natively(spark, root, table, some, schema) for some in by_layout(files)])
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all the frames, which have the same columns. There must be at least one frame."""
+    return reduce(lambda some, more: some.unionByName(more), frames)
 
 
 def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
@@ -274,7 +279,7 @@ def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, s
         frame.columns  # noqa: B018  (Spark Connect looks for the manifest only now)
         return frame
     except AnalysisException as error:
-        if not connect or error.getCondition() != "PATH_NOT_FOUND":
+        if not connect or error_condition(error) != "PATH_NOT_FOUND":
             raise
         return _read_by_path(reader, root, snapshot)  # the Connect server is on another machine
     finally:

@@ -17,7 +17,7 @@ import org.apache.spark.SparkContext;
  */
 public class Bridge implements Function {
   /** Version of the methods that Python calls. `jvm.py` has the same. */
-  public static final String VERSION = "1";
+  public static final String VERSION = "1 for Scala 2.13";
 
   private static final long TAKE_S = 5;
   /** If a Python thread took a question and has not begun to answer it after this time, another one gets the question. */

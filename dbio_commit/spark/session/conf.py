@@ -22,6 +22,7 @@ from dbio_commit.base.texts import visible
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.spark.session.python import settle_python
+from dbio_commit.spark.versions import all_settings, read_texts_as
 from dbio_commit.store import Location, parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.table import Table
@@ -69,8 +70,12 @@ class StoreSettings:
 
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
-    """The table at the path, with the session's settings. `explicit` storage_options override them."""
+    """The table at the path, with the session's settings. `explicit` storage_options override them.
+
+    Every function of a user begins here. Prepares this thread for what comes next with the session.
+    """
     settle_workers(spark)
+    read_texts_as(spark)
     location = locate(spark, path)
     if location.scheme == "file":
         return Table(path, explicit)
@@ -140,7 +145,7 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
     """
     default = None if location else default_file_system(spark)  # a location is resolved already
     if is_connect(spark):
-        set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
+        set_there = {name.removeprefix("spark.hadoop."): value for name, value in all_settings(spark).items()}
         values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
         return StoreSettings(values, withheld=True, default=default)
     conf = spark._jsparkSession.sessionState().newHadoopConf()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import dbio_commit.base.errors as errors
@@ -15,7 +16,7 @@ def errors_of_workers() -> Iterator[None]:
     """Raises an error of dbio_commit from a task as itself, without the traceback of the worker."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # before Spark 4.0, some errors of tasks are only those of Java
         if found := find_error(str(error)) or explain(error):
             raise found from error
         raise

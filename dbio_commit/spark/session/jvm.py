@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -23,6 +23,7 @@ from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
 from dbio_commit.spark.session.conf import is_connect, java_class
+from dbio_commit.spark.versions import java_source, scala_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class JavaClass:
     """The directory of `dbio_commit/spark` that has the sources."""
     simple_name: str
     version: str
-    """Of what Python calls and passes. The class has the same version in its field VERSION."""
+    """Of what Python calls and passes. The class has it in its field VERSION, and for which Scala it was compiled."""
 
     @property
     def name(self) -> str:
@@ -84,23 +85,26 @@ def install(spark: SparkSession, wanted: JavaClass) -> None:
             _load(spark, _compiled(spark._jvm, wanted), name=wanted.simple_name)
             found = _installed(spark, wanted)
         version = found and str(found.getField("VERSION").get(None))
-        if version != wanted.version:
+        needed = f"{wanted.version} for Scala {scala_version(spark._jvm)}"
+        if version != needed:
             raise UnsupportedStoreError(
-                f"Spark has version {version} of {wanted.name}, and this package needs version {wanted.version}; "
+                f"Spark has version {version} of {wanted.name}, and this package needs version {needed}; "
                 f"{_HELP}, which replaces the old jar"
             )
         where = found.getProtectionDomain().getCodeSource().getLocation().toURI()
         _send(spark, Path(java_class(spark._jvm, "java.io.File")(where).getPath()))
 
 
-def make_jar(path: Path) -> None:
+def make_jar(path: Path) -> str:
     """Writes a jar with all classes, for `spark.jars`. Starts a JVM, and compiles against the installed Spark.
 
-    Raises InvalidInputError if the file cannot be written.
+    Returns the version of Scala that Spark must have to use the jar. Raises InvalidInputError if the file cannot be
+    written.
     """
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     try:
         classes = {name: body for one in ALL for name, body in _compiled(gateway.jvm, one).items()}
+        scala = scala_version(gateway.jvm)
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()  # ends the JVM
@@ -111,6 +115,7 @@ def make_jar(path: Path) -> None:
         raise InvalidInputError(
             f"cannot write {path}: {error.strerror}; name a file in an existing directory"
         ) from error
+    return scala
 
 
 def _compiled(jvm: Any, wanted: JavaClass) -> Mapping[str, bytes]:
@@ -118,7 +123,7 @@ def _compiled(jvm: Any, wanted: JavaClass) -> Mapping[str, bytes]:
     resources = "org.codehaus.commons.compiler.util.resource"
     room = files(f"dbio_commit.spark.{wanted.room}")
     sources = [
-        java_class(jvm, f"{resources}.StringResource")(source.name, source.read_text())
+        java_class(jvm, f"{resources}.StringResource")(source.name, java_source(jvm, source.read_text()))
         for source in sorted(room.iterdir(), key=lambda it: it.name)
         if source.name.endswith(".java")
     ]
@@ -150,14 +155,17 @@ def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class, as Spark loads it, or None."""
+    """The class, as Spark loads it, or None. Raises UnsupportedStoreError for a class of another Scala."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
-    except Py4JError as error:
-        if "ClassNotFoundException" in str(error):
+    except Py4JJavaError as error:
+        if str(error.java_exception.getClass().getName()) == "java.lang.ClassNotFoundException":
             return None
-        raise
+        raise UnsupportedStoreError(
+            f"Spark cannot load {wanted.name}, which it has from a jar for another Scala or another Spark "
+            f"({error.java_exception.toString()}); {_HELP}, which replaces the old jar"
+        ) from error
 
 
 def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> None:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 from pyspark import SparkContext, SparkFiles
-from pyspark.errors import PySparkException
 
 from dbio_commit.base.errors import UnsupportedStoreError
 
@@ -41,7 +40,7 @@ def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
         _refuse_other(context)
 
 
-def explain(error: PySparkException) -> UnsupportedStoreError | None:
+def explain(error: Exception) -> UnsupportedStoreError | None:
     """An error that says what to do, if a worker failed because its Python has another version or lacks a package."""
     text = str(error)
     lacks = _MISSING.search(text)

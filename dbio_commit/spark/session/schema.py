@@ -143,8 +143,12 @@ def map_columns(
     else:
         fields, problems = _fitted(schema, table, partition_columns, merge=merge, widen=widen)
         if problems:
-            helps = not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen)[1]
-            raise SchemaMismatchError(*_describe(schema, table, problems, where=where, merge_helps=helps))
+            advice = ""
+            if not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen)[1]:
+                advice = ", or pass merge_schema=True to let the table's columns change"
+            elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True)[1]:
+                advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
+            raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))
     position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     given = {field.name.lower(): plain(field.dataType) for field in schema.fields}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
@@ -239,10 +243,9 @@ def _scale(kind: t.DataType) -> int:
 
 
 def _describe(
-    schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, merge_helps: bool
+    schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, advice: str
 ) -> tuple[str, ...]:
     """The lines of the message."""
-    advice = ", or pass merge_schema=True to let the table's columns change" if merge_helps else ""
     return (
         f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: cast or select to fit"
         f"{advice}.",

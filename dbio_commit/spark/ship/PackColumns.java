@@ -103,6 +103,11 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     return output;
   }
 
+  /** In Scala 2.12, the trait calls the method of the class above it by this name. */
+  public String org$apache$spark$sql$execution$UnaryExecNode$$super$formattedNodeName() {
+    return super.formattedNodeName();
+  }
+
   public AttributeSet producedAttributes() {
     return AttributeSet$.MODULE$.apply(output);
   }

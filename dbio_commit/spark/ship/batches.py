@@ -33,6 +33,7 @@ from dbio_commit.spark.session.held import holding, own
 from dbio_commit.spark.session.schema import arrow_type, quoted, row_of
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
+from dbio_commit.spark.versions import column_of, expression_of
 
 BATCH_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 10_000
@@ -132,16 +133,14 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
     """
     kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
     fitting = [i for i, kind in kinds.items() if kind.precision <= LONG_DIGITS]
-    jvm: Any = getattr(df.sparkSession, "_jvm", None) if fitting and not is_connect(df.sparkSession) else None
+    spark = df.sparkSession
+    jvm: Any = getattr(spark, "_jvm", None) if fitting and not is_connect(spark) else None
     if jvm is None:
         return df, []
-    from pyspark.sql.classic.column import Column
-
     unscaled = java_class(jvm, "org.apache.spark.sql.catalyst.expressions.UnscaledValue")
-    utils = java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils")
 
     def whole(name: str) -> Any:
-        return Column(utils.column(unscaled(utils.expression(df[name]._jc)))).alias(name)
+        return column_of(spark, unscaled(expression_of(spark, df[name]))).alias(name)
 
     return df.select(*(whole(name) if i in fitting else df[name] for i, name in enumerate(df.columns))), fitting
 

@@ -34,6 +34,7 @@ from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import PACK_ROWS, is_ready
 from dbio_commit.spark.session.schema import arrow_type, row_of
 from dbio_commit.spark.ship.arrow import completing, scaled
+from dbio_commit.spark.versions import SHORT_DECIMALS, column_of
 
 VALUE_BYTES = 1024 * 1020
 """The size of a value, unless a single row is larger. Small enough for the processor's cache, as Spark copies a value
@@ -41,9 +42,6 @@ several times, and large enough that the work of Python for each value does not 
 Java's collector gives a large array whole regions of the heap, of 1 MiB or so, and the array's header needs room."""
 LONG_DIGITS = 18
 """The most digits of decimals that Spark has as integers of 64 bits."""
-
-SHORT_DECIMALS = int(pa.__version__.partition(".")[0]) >= 22
-"""Whether this pyarrow writes decimals of 64 bits to Parquet. If not, they are widened to 128 bits."""
 
 _SLOWER = "rows go to Python by Spark's own conversion, which is slower"
 
@@ -64,14 +62,12 @@ def pack_rows(
         kinds = ["t" if kind == "v" and at not in together else kind for at, kind in enumerate(kinds)]
     if None in kinds or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):
         return None
-    from pyspark.sql.classic.column import Column
-
     jvm: Any = df.sparkSession._jvm
     java_class(jvm, "dbio_commit.PackColumns").planIn(df.sparkSession._jsparkSession.experimental())
     columns = df._jdf.queryExecution().analyzed().output()  # by reference: names may be ambiguous
     groups = "".join("g" if position in together else "-" for position in range(len(kinds)))
     packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), groups, VALUE_BYTES, null_bytes)
-    return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
+    return df.select(column_of(df.sparkSession, packed))
 
 
 def _kind(of: t.DataType) -> str | None:

@@ -16,6 +16,7 @@ from dbio_commit.data import sql
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.versions import error_condition
 
 TARGET, SOURCE = "target", "source"
 """The names of the table and of the source in the expressions of a merge."""
@@ -136,12 +137,12 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
     try:
         rows.join(rows.sparkSession.createDataFrame([], "_dbio_other string"), condition).schema  # noqa: B018
     except AnalysisException as error:
-        if error.getCondition() == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `sight`
+        if error_condition(error) == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `sight`
             raise InvalidInputError(
                 "over Spark Connect, * stands for no columns in a condition, nor in a value that is cast to its "
                 "column: name the columns instead; nothing was written"
             ) from None
-        if "NON_DETERMINISTIC" not in str(error.getCondition()):
+        if "NON_DETERMINISTIC" not in str(error_condition(error)):
             raise
         return False
     return True

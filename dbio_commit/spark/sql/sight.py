@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.spark.session.conf import is_connect, java_class
+from dbio_commit.spark.versions import column_of
 
 
 def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str]) -> list[Column]:
@@ -57,8 +58,6 @@ def _refuse_many(texts: Sequence[str], values: int) -> None:
 
 def _resolved(shown: DataFrame, texts: Sequence[str]) -> list[Column] | None:
     """The texts as Spark resolves them; None if they cannot be written as one projection of `shown`."""
-    from pyspark.sql.classic.column import Column as ClassicColumn
-
     jvm: Any = shown.sparkSession._jvm
     plan: Any = shown.select(*map(f.expr, texts))._jdf.queryExecution().analyzed()
     base, looks = shown._jdf.queryExecution().analyzed(), []
@@ -76,7 +75,6 @@ def _resolved(shown: DataFrame, texts: Sequence[str]) -> list[Column] | None:
         collapse = java_class(jvm, "org.apache.spark.sql.catalyst.optimizer.CollapseProject$")
         found = getattr(collapse, "MODULE$").buildCleanedProjectList(found, look)
     _refuse_many(texts, found.size())
-    utils = java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils")
     named = [found.apply(i) for i in range(found.size())]
     bare = [it.child() if it.getClass().getSimpleName() == "Alias" else it for it in named]
-    return [ClassicColumn(utils.column(it)) for it in bare]
+    return [column_of(shown.sparkSession, it) for it in bare]

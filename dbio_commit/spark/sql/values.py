@@ -14,6 +14,7 @@ from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import is_deterministic, refuse_queries
 from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.versions import error_condition, try_cast
 
 Fitted = tuple[Column, Column | None]
 """A value with the type of its column; and the condition that it does not fit, or None if it always fits."""
@@ -85,9 +86,14 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
     try:
         rows.where(_column(value).isNotNull()).schema  # noqa: B018  (as above)
     except AnalysisException as error:
+        if error_condition(error) == "INVALID_USAGE_OF_STAR_OR_REGEX":  # of any * before Spark 4.0
+            raise InvalidInputError(
+                f"the value {value!r:.200} of column {field.name!r} has a *, which this Spark does not take there: "
+                "name the columns instead; nothing was written"
+            ) from None
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} does not depend on one row alone "
-            f"({error.getCondition()}); compute it from the rows first, and give the result"
+            f"({error_condition(error)}); compute it from the rows first, and give the result"
         ) from None
     return kind
 
@@ -117,7 +123,7 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, 
         return Assigned(value, False, lambda given: (as_type(given, kind, own), None))
 
     def fit(given: Column) -> Fitted:
-        fitted = given.try_cast(own)
+        fitted = try_cast(given, own)
         misfit = fitted.isNull() | (fitted != given) if exact else fitted.isNull()
         return fitted, given.isNotNull() & misfit
 

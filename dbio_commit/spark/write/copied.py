@@ -29,6 +29,7 @@ from dbio_commit.spark.read.scan import ReadSpec, group_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.versions import local_rows
 from dbio_commit.spark.write.fates import FATE, Fate
 
 _SLOT = "_dbio_slot"
@@ -60,7 +61,7 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
         keys = [
             (numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots, strict=False) for file in slot
         ]
-        slot_of = spark.createDataFrame(pa.table({FILE: [it[0] for it in keys], _SLOT: [it[1] for it in keys]}))
+        slot_of = local_rows(spark, pa.table({FILE: [it[0] for it in keys], _SLOT: [it[1] for it in keys]}))
         columns = [schemas.quoted(name) for name in rows.columns]
         rows = rows.join(f.broadcast(slot_of), FILE, "left").select(*columns, _SLOT)
         rows = rows.withColumn(_SLOT, f.coalesce(f.col(_SLOT), f.spark_partition_id().cast("long")))
@@ -72,7 +73,7 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
 
 def _keys(spark: SparkSession, slots: int) -> list[int]:
     """A key for each slot, chosen so that Spark's hash puts each slot into a task of its own."""
-    numbers = spark.createDataFrame(pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
+    numbers = local_rows(spark, pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
     first: dict[int, int] = {}
     for number, slot in numbers.selectExpr("id", f"pmod(hash(id), {slots})").collect():
         first.setdefault(slot, number)

@@ -42,4 +42,4 @@ VIOLATES = 20
 
 
 def fate(of: Fate | Column) -> Column:
-    return (of if isinstance(of, Column) else f.lit(int(of))).cast(t.ByteType())
+    return (f.lit(int(of)) if isinstance(of, Fate) else of).cast(t.ByteType())

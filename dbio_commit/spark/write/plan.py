@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyspark
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from dbio_commit.base.errors import InvalidInputError
@@ -26,6 +25,7 @@ from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.versions import READS_WIDENED, SPARK
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.task import TaskSpec
 from dbio_commit.table import Table
@@ -124,7 +124,7 @@ class WritePlan:
             casts={name: schemas.arrow_type(mapping.schema[name].dataType) for name in mapping.casts},
             limits=_path_limits(self.table),
             spark_metadata={
-                "org.apache.spark.version": pyspark.__version__,
+                "org.apache.spark.version": SPARK,
                 ROW_METADATA: mapping.data_schema.json(),
             },
         )
@@ -168,7 +168,8 @@ def plan_write(
         partition_columns=columns,
         table=None if sets_columns else current,
         merge=options.merge_schema,
-        widen=target.is_table,  # a plain directory has no record of a column that is wider than in some files
+        # A plain directory has no record of a column that is wider than in some files.
+        widen=target.is_table and READS_WIDENED,
         replaced=current,
         where=table.url,
     )

@@ -37,6 +37,15 @@ def test_an_extra_is_named_as_pip_takes_it(absent: str) -> None:
         import duckdb  # noqa: F401
 
 
+@pytest.mark.parametrize("package", ["pyspark", "pyspark.sql", "py4j.protocol"])
+def test_of_pyspark_a_message_names_the_one_extra_that_brings_it(package: str) -> None:
+    said = (
+        f"x needs the package {package}, which is not installed; use the Python of your Spark, or for a Spark on this "
+        'machine alone run `pip install "dbio-commit[local]"`'
+    )
+    assert str(missing(package, what="x", extra="spark")) == said
+
+
 def test_a_package_that_is_broken_is_named_with_its_own_words() -> None:
     said = "x needs the package lame, which cannot be imported: liblame.so; run `pip install lame`"
     with pytest.raises(MissingPackageError) as raised, needs("x"):

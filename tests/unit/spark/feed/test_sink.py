@@ -273,7 +273,7 @@ def test_options_that_mean_nothing_leave_no_table(query: Query, options: dict[st
 
 
 def test_spark_before_4_1_is_pointed_to_foreach_batch(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "_SPARK", (4, 0))
+    monkeypatch.setattr(streaming, "HAS_STREAM_SINKS", False)
     with pytest.raises(UnsupportedStoreError, match=r"needs Spark 4.1 or later.*foreachBatch\(dbio.batch_writer"):
         query.writer()
 

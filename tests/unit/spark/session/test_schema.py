@@ -14,6 +14,7 @@ from dbio_commit import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.schema import ColumnMapping
 from dbio_commit.spark.ship.arrow import plain_schema
+from tests import spark35
 
 WRITABLE: list[t.DataType] = [
     t.BooleanType(),
@@ -41,19 +42,23 @@ class Point(t.UserDefinedType):
         return t.StringType()
 
 
-NEW_TYPES: dict[str, tuple[Any, ...]] = {"TimeType": (), "GeometryType": (4326,), "GeographyType": (4326,)}
-"""Which Spark 4.0 has not."""
+NEW_TYPES: dict[str, tuple[Any, ...]] = {
+    "CalendarIntervalType": (),
+    "VariantType": (),
+    "TimeType": (),
+    "GeometryType": (4326,),
+    "GeographyType": (4326,),
+}
+"""Which Spark 3.5 or 4.0 has not."""
 
 UNWRITABLE: list[t.DataType] = [
     t.NullType(),
-    t.CalendarIntervalType(),
     t.DayTimeIntervalType(),
     t.YearMonthIntervalType(),
-    t.VariantType(),
-    t.StringType("UTF8_LCASE"),
     t.StructType([]),
     Point(),
     *(getattr(t, name)(*args) for name, args in NEW_TYPES.items() if hasattr(t, name)),
+    *([] if spark35.IS_USED else [t.StringType("UTF8_LCASE")]),
 ]
 
 

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructType
 
-from dbio_commit import Table, testing
+from dbio_commit import SchemaMismatchError, Table, testing
 from dbio_commit import store as stores
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
@@ -108,3 +108,21 @@ def test_credentials_travel_in_one_place(tmp_path: Path) -> None:
 def test_a_table_over_a_store_of_the_caller_does_not_travel() -> None:
     with pytest.raises(TypeError, match="another process cannot open"):
         pickle.dumps(Table.over(testing.MemoryStore()))
+
+
+def test_types_stay_if_spark_reads_no_file_as_a_wider_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    table.begin().commit(schema=StructType().add("id", "integer").jsonValue())
+
+    def plan(schema: StructType) -> WritePlan:
+        options = WriteOptions(merge_schema=True)
+        return plan_write(table, schema, mode="append", partition_by=None, options=options, commit=CommitOptions())
+
+    for widens in (True, False):
+        monkeypatch.setattr("dbio_commit.spark.write.plan.READS_WIDENED", widens)
+        assert plan(StructType().add("id", "byte").add("new", "string")).mapping.schema.fieldNames() == ["id", "new"]
+        if widens:
+            assert plan(SCHEMA).mapping.schema == SCHEMA
+        else:
+            with pytest.raises(SchemaMismatchError, match=r"id is bigint, not int\..*; types widen .*Spark 4\.0"):
+                plan(SCHEMA)

@@ -21,7 +21,7 @@ from dbio_commit.data.data_file import collect
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.spark.ship import arrow
-from dbio_commit.spark.ship.packed import SHORT_DECIMALS
+from dbio_commit.spark.versions import SHORT_DECIMALS
 from dbio_commit.spark.write import task
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 
