@@ -58,6 +58,9 @@ JOB = """
     found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
     found["where"] = ids(dbio.read(spark, path, as_of=commit.tid, where="day = 'd0' AND id BETWEEN 1 AND 2"))
 
+    dbio.enable(spark, roots={"lake": root})
+    found["sql"] = error_of(lambda: spark.sql("SELECT * FROM dbio.lake.modes").collect())
+
     # rows that change
     path = f"{root}/rows"
     dbio.write(numbers(0, 10), path)
