@@ -94,14 +94,9 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     with needs("dbio.write", extra="spark"):
-        from dbio_commit.spark.rewrite.base import Rewrite
-        from dbio_commit.spark.rewrite.by_condition import replace_rows
+        from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.file_sizes import balanced
         from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
-        from dbio_commit.spark.write.plan import plan_write
-        from dbio_commit.spark.write.written import Writing
 
     _check_frame(df)
     if replace_where is not None and mode != "overwrite":
@@ -116,30 +111,17 @@ def write(
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
-    def attempt() -> Commit:
-        plan = plan_write(
-            table,
-            df.schema,
-            mode=mode if replace_where is None else "append",
-            partition_by=partition_by,
-            options=options,
-            commit=beside,
-        )
-        if replace_where is not None:
-            with balanced(df, plan) as rows:
-                return replace_rows(Rewrite.of(spark, plan), replace_where, rows)
-        with plan.begin() as transaction:
-            writing = Writing(plan, transaction)
-            with balanced(rows_to_write(df, plan) if plan.constraints else df, plan) as rows:
-                if plan.constraints:
-                    writing.write(rows)
-                else:
-                    writing.write_all(rows)
-            return writing.commit({})
-
     try:
         with _explained(spark, table):
-            return beside.attempt(table, attempt)
+            return write_frame(
+                df,
+                table,
+                mode=mode,
+                partition_by=partition_by,
+                options=options,
+                commit=beside,
+                replaced=replace_where,
+            )
     except TableExistsError:
         if mode != "ignore":
             raise

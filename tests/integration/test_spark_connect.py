@@ -267,6 +267,7 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
     assert found["pinned"] == [[0, 1, 2, 3], [0, 2], 4]
     assert found["as of"] == found["nothing listed"] == [0, 1, 2, 3]
     assert found["where"] == [2]
+    assert "SQL cannot name dbio tables here, so use dbio.read" in found["sql"]
 
 
 def test_a_star_means_the_columns_of_its_side_over_connect(found: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE in SQL: they do what the functions do, with expressions that no text can say, too."""
+"""DELETE, UPDATE, MERGE and INSERT in SQL: they do what the functions do, with expressions that no text can say."""
 
 import random
 import threading
@@ -206,6 +206,79 @@ def test_a_merge_reads_only_files_that_may_match(spark: SparkSession, path: str)
     spark.sql(f"MERGE INTO dbio.`{path}` t USING news s ON s.id = t.id WHEN MATCHED THEN UPDATE SET n = 0")
     assert len(before & {file.path for file in dbio.Table(path).snapshot().files}) == 1
     assert metrics(path)["numTargetRowsCopied"] == 3
+
+
+# --- INSERT -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(spark: SparkSession, tmp_path: Path) -> str:
+    """A table of 4 rows, partitioned by day: (0, d0), (1, d1), (2, d0), (3, d1)."""
+    path = str(tmp_path / "parts")
+    dbio.write(numbers(spark, 0, 4), path, partition_by="day")
+    return path
+
+
+def test_insert_appends_by_position_by_columns_by_name_and_from_itself(spark: SparkSession, parts: str) -> None:
+    name = f"dbio.`{parts}`"
+    spark.sql(f"INSERT INTO {name} VALUES (10, 'd0'), (11, 'd2')")
+    spark.sql(f"INSERT INTO {name} (day, id) VALUES ('d1', 12)")
+    spark.sql(f"INSERT INTO {name} BY NAME SELECT 'd1' AS day, 13L AS id")
+    spark.sql(f"INSERT INTO {name} PARTITION (day = 'd9') VALUES (14)")
+    spark.sql(f"INSERT INTO {name} SELECT id + 100, day FROM {name} WHERE id >= 12")
+    expected = [(10, "d0"), (11, "d2"), (12, "d1"), (13, "d1"), (14, "d9"), (112, "d1"), (113, "d1"), (114, "d9")]
+    assert rows(spark, parts, "id, day")[4:] == expected
+    assert [commit.operation for commit in dbio.Table(parts).history()] == ["append"] * 6
+
+
+def test_insert_overwrites_all_rows_some_partitions_or_those_of_a_condition(spark: SparkSession, parts: str) -> None:
+    name = f"dbio.`{parts}`"
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') SELECT 5L")
+    assert rows(spark, parts, "id, day") == [(0, "d0"), (2, "d0"), (5, "d1")]
+    with configured(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        spark.sql(f"INSERT OVERWRITE {name} SELECT 6L, 'd0'")
+    assert rows(spark, parts, "id, day") == [(5, "d1"), (6, "d0")]
+    spark.sql(f"INSERT INTO {name} REPLACE WHERE id > 5 SELECT 7L, 'd2'")
+    assert rows(spark, parts, "id, day") == [(5, "d1"), (7, "d2")]
+    with pytest.raises(dbio.InvalidInputError, match="does not hold for 1 rows of the data"):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE id > 5 SELECT 1L, 'd2'")
+    spark.sql(f"INSERT OVERWRITE {name} SELECT id + 1, day FROM {name}")
+    assert rows(spark, parts, "id, day") == [(6, "d1"), (8, "d2")]
+
+
+def test_an_overwrite_from_the_table_itself_loses_no_commit_of_others(
+    spark: SparkSession, parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = SqlTables.find
+
+    def find(tables: SqlTables, *args: Any) -> Any:
+        monkeypatch.setattr(SqlTables, "find", inner)
+        dbio.write(numbers(spark, 9, 10), parts)
+        return inner(tables, *args)
+
+    frame = spark.table(f"dbio.`{parts}`").selectExpr("id + 1", "day")
+    frame.createOrReplaceTempView("target")
+    monkeypatch.setattr(SqlTables, "find", find)
+    with pytest.raises(dbio.CommitConflictError):
+        spark.sql(f"INSERT OVERWRITE dbio.`{parts}` SELECT * FROM dbio.`{parts}`")
+    assert rows(spark, parts, "id") == [(0,), (1,), (2,), (3,), (9,)]
+
+
+def test_frames_write_by_write_to_insert_into_and_save_as_table(spark: SparkSession, parts: str) -> None:
+    name, frame = f"dbio.`{parts}`", spark.sql("SELECT 9L AS id, 'd1' AS day")
+    for _ in range(2):  # the second one is skipped
+        frame.writeTo(name).option("txnAppId", "job").option("txnVersion", "1").append()
+    with configured(spark, {"spark.dbio.app": "nightly:2026-11-20"}):
+        for _ in range(2):
+            frame.write.insertInto(name)
+    frame.write.mode("append").saveAsTable(name)
+    assert rows(spark, parts, "id")[4:] == [(9,)] * 3
+    frame.writeTo(name).overwrite(f.col("id") == 9)
+    assert rows(spark, parts, "id") == [(0,), (1,), (2,), (3,), (9,)]
+    frame.writeTo(name).overwritePartitions()
+    assert rows(spark, parts, "id") == [(0,), (2,), (9,)]
+    with pytest.raises(dbio.InvalidInputError, match="no option color"):
+        frame.writeTo(name).option("color", "red").append()
 
 
 # --- the same as the functions ------------------------------------------------------------------------------------

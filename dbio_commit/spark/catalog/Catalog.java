@@ -61,7 +61,10 @@ public class Catalog implements TableCatalog, SupportsNamespaces {
   private SqlTable load(Identifier ident, String version, Long micros) throws NoSuchTableException {
     Rules.addTo(Asking.session());
     Object found = Asking.ask("load", new Object[] {name, ident.namespace(), ident.name(), version, micros});
-    if (found != null) return (SqlTable) found;
+    if (found != null) {
+      ((SqlTable) found).isEarlier = version != null || micros != null;
+      return (SqlTable) found;
+    }
     NoSuchTableException missing = new NoSuchTableException(ident);
     if (ident.namespace().length > 0) throw missing;
     // Spark takes a NoSuchTableException as a reason to look for a data source "dbio" that reads the path.

@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
@@ -64,6 +65,12 @@ class ConditionText {
     if (it instanceof IsNull || it instanceof IsNotNull) {
       String column = column(child(it, 0));
       return column == null ? null : column + (it instanceof IsNull ? " IS NULL" : " IS NOT NULL");
+    }
+    if (it instanceof EqualNullSafe && !exactly) { // true only if equal, or if both are null
+      boolean isNull = child(it, 1) instanceof Literal && ((Literal) child(it, 1)).value() == null;
+      String left = operand(child(it, 0)), right = isNull ? null : operand(child(it, 1));
+      return left == null ? null : isNull ? left + " IS NULL" : right == null || column(child(it, 1)) != null ? null
+          : left + " = " + right;
     }
     if (it instanceof In) return in(child(it, 0), ((In) it).list());
     if (it instanceof InSet) {

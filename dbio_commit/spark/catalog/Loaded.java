@@ -1,5 +1,6 @@
 package dbio_commit;
 
+import java.lang.ref.WeakReference;
 import java.util.HashMap;
 import org.apache.spark.sql.connector.catalog.Identifier;
 
@@ -9,18 +10,19 @@ import org.apache.spark.sql.connector.catalog.Identifier;
  * a query lists the log once. Each later run of the same DataFrame lists it again, and so sees later commits.
  */
 class Loaded extends ThreadLocal {
-  private static final int MOST = 64; // tables of one thread, each of which may belong to a query that never runs
+  private static final int MOST = 64; // names of one thread, each of which may belong to a query that never runs
 
   protected Object initialValue() { return new HashMap(); }
 
   void put(Identifier ident, SqlTable table) {
     HashMap tables = (HashMap) get();
     if (tables.size() >= MOST) tables.clear();
-    tables.put(ident, table);
+    tables.put(ident, new WeakReference(table)); // a query that will run holds its table
   }
 
   SqlTable take(Identifier ident) {
-    return (SqlTable) ((HashMap) get()).remove(ident);
+    WeakReference found = (WeakReference) ((HashMap) get()).remove(ident);
+    return found == null ? null : (SqlTable) found.get();
   }
 
   /** Whether Spark is loading the tables of a query that it has analysed before. */

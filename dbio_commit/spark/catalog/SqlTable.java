@@ -1,6 +1,6 @@
 package dbio_commit;
 
-import java.util.Collections;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -20,6 +21,11 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
@@ -30,13 +36,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Seq;
 
 /** One snapshot of a table, for Spark's analyzer and optimizer. Its rows are read by the plan that `Reading` gets. */
-public class SqlTable implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2 {
+public class SqlTable implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2, SupportsWrite {
   final String name;
   final String id;
   final String token; // by which Python knows the snapshot
   final StructType schema;
   final String[] partitionColumns;
   final Map properties;
+  boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
   private Object rows; // what Python reads it by; see `rows`
 
   public SqlTable(String name, String id, String token, StructType schema, String partitionColumns, Map properties) {
@@ -61,7 +68,10 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
     return found;
   }
 
-  public Set capabilities() { return new HashSet(Collections.singleton(TableCapability.BATCH_READ)); }
+  public Set capabilities() {
+    return new HashSet(Arrays.asList(new TableCapability[] {TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
+        TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC}));
+  }
 
   /** Tables are equal if their rows are: by this, Spark finds the plans that it has cached. */
   public boolean equals(Object other) { return other instanceof SqlTable && ((SqlTable) other).token.equals(token); }
@@ -109,6 +119,19 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
     public void filter(Predicate[] predicates) {}
     public boolean equals(Object other) { return other instanceof Rows && ((Rows) other).table.equals(table); }
     public int hashCode() { return table.hashCode(); }
+  }
+
+  // --- INSERT, which Spark's optimizer lets pass for this builder; `Statements` plans it ---
+
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return new Insert(); }
+
+  static class Insert implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite, Write {
+    public Write build() { return this; }
+    public String description() { return "INSERT"; }
+    public boolean canOverwrite(Predicate[] predicates) { return true; }
+    public WriteBuilder overwrite(Predicate[] predicates) { return this; }
+    public WriteBuilder truncate() { return this; }
+    public WriteBuilder overwriteDynamicPartitions() { return this; }
   }
 
   // --- DELETE, which Spark's analyzer lets pass for this interface; `Statements` plans it ---

@@ -5,11 +5,14 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.InsertAction;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -29,7 +32,7 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Runs a DELETE, UPDATE or MERGE: Python gets the expressions of the analysed statement, and rewrites the table, see
+ * Runs a DELETE, UPDATE, MERGE or INSERT: Python gets the expressions of the analysed statement, and writes, see
  * `statements.py`. Tables that the statement reads are read as they were when Spark analysed it.
  */
 public class Statement extends V2CommandExec implements LeafV2CommandExec {
@@ -53,7 +56,8 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     LogicalPlan plan = analyzed();
     SparkSession session = (SparkSession) session();
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
-    Pin pin = new Pin(table.id);
+    SqlTable table = Statements.targetOf(plan);
+    Pin pin = new Pin(table);
     Seq columns = target.output();
     if (plan instanceof DeleteFromTable) {
       Piece where = piece((Expression) plan.productElement(1), new ConditionText(null, null), pin);
@@ -64,7 +68,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Option given = (Option) plan.productElement(2);
       Piece where = piece(given.isDefined() ? (Expression) given.get() : Literal$.MODULE$.TrueLiteral(), texts, pin);
       Asking.ask(session, "update", new Object[] {table.token, columns, where, values, Boolean.valueOf(pin.readsTarget)});
-    } else {
+    } else if (plan instanceof MergeIntoTable) {
       LogicalPlan source = pin.in((LogicalPlan) plan.productElement(1));
       ConditionText texts = new ConditionText(columns, source.output());
       Piece on = piece((Expression) plan.productElement(2), texts, pin);
@@ -74,6 +78,16 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Object frame = Dataset$.MODULE$.ofRows(session, source);
       Asking.ask(session, "merge", new Object[] {table.token, columns, source.output(), frame, on, clauses.toArray(),
           Boolean.valueOf(pin.readsTarget)});
+    } else {
+      boolean replaces = plan instanceof OverwriteByExpression;
+      int i = replaces ? 2 : 1; // where the rows are; their options come next
+      String mode = replaces ? "overwrite" : plan instanceof AppendData ? "append" : "overwrite_partitions";
+      Expression replaced = replaces ? (Expression) plan.productElement(1) : null;
+      boolean some = replaced != null && !replaced.equals(Literal$.MODULE$.TrueLiteral());
+      Piece where = some ? piece(replaced, new ConditionText(null, null), pin) : null;
+      Object rows = Dataset$.MODULE$.ofRows(session, pin.in((LogicalPlan) plan.productElement(i)));
+      Asking.ask(session, "insert", new Object[] {table.token, columns, mode, where, rows,
+          options((scala.collection.Map) plan.productElement(i + 1)), Boolean.valueOf(pin.readsTarget)});
     }
     refreshCached(session, target);
     return (Seq) Nil$.MODULE$;
@@ -85,6 +99,18 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     QueryExecution query = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
     LogicalPlan plan = query == null ? null : query.analyzed();
     return plan != null && plan.getClass() == optimized.getClass() ? plan : optimized;
+  }
+
+  /** Names and values in turns, with zero bytes between them. */
+  private static String options(scala.collection.Map options) {
+    List texts = new ArrayList();
+    scala.collection.Iterator all = options.iterator();
+    while (all.hasNext()) {
+      scala.Tuple2 option = (scala.Tuple2) all.next();
+      texts.add(option._1());
+      texts.add(option._2());
+    }
+    return String.join("\0", texts);
   }
 
   private static Piece piece(Expression expression, ConditionText texts, Pin pin) {
@@ -131,10 +157,10 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
 
   /** Replaces dbio tables by the files of their snapshots, in subqueries, too. */
   private static class Pin extends AbstractPartialFunction {
-    private final String target;
-    boolean readsTarget;
+    private final SqlTable target;
+    boolean readsTarget; // as it is now
 
-    Pin(String target) { this.target = target; }
+    Pin(SqlTable target) { this.target = target; }
 
     LogicalPlan in(LogicalPlan plan) { return (LogicalPlan) plan.transformUpWithSubqueries(this); }
 
@@ -147,7 +173,11 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       if (!isDefinedAt(plan)) return otherwise.apply(plan);
       SqlTable read = Statements.sqlTable(((DataSourceV2Relation) plan).table());
-      if (read.id.equals(target)) readsTarget = true;
+      if (read.id.equals(target.id) && !read.isEarlier) {
+        readsTarget = true;
+        if (!read.equals(target)) throw new IllegalStateException("dbio_commit.CommitConflictError: " + target.name
+            + " was changed by another commit while Spark analysed the statement; nothing was written: try again");
+      }
       return Reading.planOf(read, ((DataSourceV2Relation) plan).output());
     }
   }

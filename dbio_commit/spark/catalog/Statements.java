@@ -1,8 +1,11 @@
 package dbio_commit;
 
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
@@ -14,7 +17,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
 
-/** Plans DELETE, UPDATE and MERGE on dbio tables, before Spark's own strategies refuse them. */
+/** Plans DELETE, UPDATE, MERGE and INSERT on dbio tables, before Spark's own strategies refuse them. */
 public class Statements extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     SqlTable table = targetOf(plan);
@@ -23,7 +26,8 @@ public class Statements extends SparkStrategy {
 
   /** The table that the statement changes; null for another plan, or another kind of table. */
   static SqlTable targetOf(LogicalPlan plan) {
-    boolean isKnown = plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable;
+    boolean isKnown = plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable
+        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic;
     LogicalPlan target = isKnown ? (LogicalPlan) plan.productElement(0) : null;
     while (target != null) {
       if (target instanceof DataSourceV2Relation) return sqlTable(((DataSourceV2Relation) target).table());

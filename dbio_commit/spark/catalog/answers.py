@@ -56,6 +56,7 @@ class Answers:
             "delete": self.statements.delete,
             "update": self.statements.update,
             "merge": self.statements.merge,
+            "insert": self.statements.insert,
         }
         try:
             found = verbs[verb](self.session(asked[1]), *asked[2])

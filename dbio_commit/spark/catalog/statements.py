@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE in SQL: the rewrites of `dbio.delete`, `update` and `merge`, with analysed expressions."""
+"""DELETE, UPDATE, MERGE and INSERT in SQL: what the functions of these names do, with analysed expressions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -7,17 +7,19 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.options import Isolation
+from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.tables import SqlTables
+from dbio_commit.spark.committer.writes import app_of
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
 from dbio_commit.spark.rewrite.clauses import Clause
+from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import java_class
-from dbio_commit.spark.sql.planned import Planned
+from dbio_commit.spark.sql.planned import Named, Planned
 from dbio_commit.spark.sql.values import InFields, Value
-from dbio_commit.spark.write.options import CommitOptions
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, number_option
 
 RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
 """Settings with the options of these names, as `dbio.delete` has them."""
@@ -37,6 +39,34 @@ class SqlStatements:
     def delete(self, spark: SparkSession, token: str, columns: Any, where: Any, reads_target: bool) -> None:
         condition = Planned(spark, where)
         self._run(spark, token, columns, reads_target, lambda rewrite: replace_rows(rewrite, condition, None))
+
+    def insert(
+        self,
+        spark: SparkSession,
+        token: str,
+        columns: Any,
+        mode: Mode,
+        where: Any,
+        data: Any,
+        options: str,
+        reads_target: bool,
+    ) -> None:
+        """An overwrite that reads its table commits only if the table is still as it was read."""
+        read, given = self._tables.find(spark, token), _pairs(options)
+        commit = replace(_options(spark), app=app_of(spark, given))
+        if reads_target and mode != "append":
+            commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)
+        write_frame(
+            DataFrame(data, spark),
+            read.table,
+            mode=mode,
+            partition_by=None,
+            options=_write_options(given),
+            commit=commit,
+            replaced=None if where is None else Planned(spark, where),
+            named=_named(spark, columns),
+            snapshot=read.snapshot if reads_target else None,
+        )
 
     def update(
         self, spark: SparkSession, token: str, columns: Any, where: Any, values: Any, reads_target: bool
@@ -75,12 +105,7 @@ class SqlStatements:
     ) -> None:
         """Runs a rewrite. One that reads its table in a subquery changes the state of the table that it has read."""
         read = self._tables.find(spark, token)
-        frames = java_class(spark._jvm, "dbio_commit.Frames")
-
-        def named(rows: DataFrame) -> DataFrame:
-            return DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
-
-        options = _options(spark)
+        named, options = _named(spark, columns), _options(spark)
         if reads_target:
             options = replace(options, retries=0)  # Spark would have to analyse the statement again
         state = read.snapshot if reads_target else None
@@ -89,6 +114,33 @@ class SqlStatements:
             return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=state))
 
         options.attempt(read.table, attempt)
+
+
+def _named(spark: SparkSession, columns: Any) -> Named:
+    """Gives rows the ids of these columns, attributes of the JVM."""
+    frames = java_class(spark._jvm, "dbio_commit.Frames")
+    return lambda rows: DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
+
+
+def _pairs(options: str) -> dict[str, str]:
+    """The options of a write, by their names in lower case. Raises InvalidInputError for one that INSERT has not."""
+    each = iter(options.split("\0") if options else ())
+    found = {name.lower(): value for name, value in zip(each, each, strict=True)}
+    if unknown := sorted(found.keys() - _OPTIONS):
+        raise InvalidInputError(
+            f"a write to the catalog dbio knows no option {', '.join(unknown)}; it knows {', '.join(sorted(_OPTIONS))}"
+        )
+    return found
+
+
+_OPTIONS = {"txnappid", "txnversion", "compression", "maxrecordsperfile"}
+
+
+def _write_options(options: dict[str, str]) -> WriteOptions:
+    return WriteOptions(
+        compression=cast(Compression, options.get("compression", "snappy")),
+        max_records_per_file=number_option(options, "maxRecordsPerFile") or 0,
+    )
 
 
 def _options(spark: SparkSession) -> CommitOptions:

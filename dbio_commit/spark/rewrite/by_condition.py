@@ -40,9 +40,9 @@ def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit
                     "give a condition that depends on the rows alone"
                 )
         if data is not None:
-            assert isinstance(where, str)
-            fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
-            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates), comes_whole=True)
+            condition = where.column if isinstance(where, Planned) else where
+            fates = fate(f.when(holds(condition), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
+            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates, rewrite.named), comes_whole=True)
             metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
