@@ -281,6 +281,92 @@ def test_frames_write_by_write_to_insert_into_and_save_as_table(spark: SparkSess
         frame.writeTo(name).option("color", "red").append()
 
 
+# --- CREATE, REPLACE and ALTER TABLE -------------------------------------------------------------------------------
+
+
+def test_a_table_is_created_with_columns_partitions_and_settings(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "new")
+    name = f"dbio.`{path}`"
+    spark.sql(
+        f"""CREATE TABLE {name} (id BIGINT NOT NULL, kind STRING DEFAULT 'none' COMMENT 'what', day STRING,
+        up STRING GENERATED ALWAYS AS (upper(day))) PARTITIONED BY (day) TBLPROPERTIES ('check.small' = 'id < 100')"""
+    )
+    settings = {
+        "check.small": "id < 100",
+        "not_null.id": "true",
+        "default.kind": "'none'",
+        "generated.up": "upper(day)",
+    }
+    assert dbio.Table(path).settings() == settings
+    spark.sql(f"INSERT INTO {name} (id, day, up) VALUES (1, 'd0', 'D0')")
+    assert rows(spark, path, "id, kind, day, up") == [(1, "none", "d0", "D0")]
+    for values in ("NULL, 'd0', 'D0'", "2, 'd0', 'x'", "200, 'd0', 'D0'"):
+        with pytest.raises(dbio.InvalidInputError, match="1 row violates"):
+            spark.sql(f"INSERT INTO {name} (id, day, up) VALUES ({values})")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (more INT COMMENT 'new', again STRING)")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('check.small' = 'id < 1000')")
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('not_null.id')")
+    assert dbio.Table(path).settings() == {
+        name: "id < 1000" if name == "check.small" else text for name, text in settings.items() if name != "not_null.id"
+    }
+    assert rows(spark, path, "id, more, again") == [(1, None, None)]
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {name} (id BIGINT)")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} (id BIGINT)")
+
+
+def test_create_table_as_select_is_one_transaction_and_leaves_no_table_if_it_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "new")
+    name = f"dbio.`{path}`"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT 1 / (id - 2) AS x, 'd0' AS day FROM range(5)")
+    assert not spark.catalog.tableExists(name)
+    spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT id, concat('d', id % 2) AS day FROM range(3)")
+    assert rows(spark, path, "id, day") == [(0, "d0"), (1, "d1"), (2, "d0")]
+    assert [commit.operation for commit in dbio.Table(path).history()] == ["append"]
+    assert dbio.Table(path).snapshot().partition_columns == ("day",)
+
+
+def test_replace_table_as_select_may_read_the_table_and_changes_nothing_if_it_fails(
+    spark: SparkSession, path: str
+) -> None:
+    name = f"dbio.`{path}`"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 1 / (id - 2) AS id FROM range(5)")
+    assert rows(spark, path) == changed({})
+    spark.sql(f"REPLACE TABLE {name} AS SELECT id + 1 AS id, 'x' AS more FROM {name} WHERE id < 2")
+    assert rows(spark, path, "id, more") == [(1, "x"), (2, "x")]
+    assert [commit.operation for commit in dbio.Table(path).history()] == ["overwrite", "append"]
+    spark.sql(f"CREATE OR REPLACE TABLE {name} (id BIGINT)")
+    assert (rows(spark, path, "id"), spark.table(name).columns) == ([], ["id"])
+
+
+def test_frames_create_and_replace_tables(spark: SparkSession, tmp_path: Path) -> None:
+    path, frame = str(tmp_path / "new"), spark.sql("SELECT 9L AS id, 'd1' AS day")
+    frame.writeTo(f"dbio.`{path}`").partitionedBy(f.col("day")).create()
+    frame.selectExpr("id + 1 AS id", "day").write.partitionBy("day").mode("overwrite").saveAsTable(f"dbio.`{path}`")
+    assert rows(spark, path, "id, day") == [(10, "d1")]
+    assert dbio.Table(path).snapshot().partition_columns == ("day",)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TABLE {} (id BIGINT) LOCATION '/tmp/elsewhere'", "the name means the path"),
+        ("CREATE TABLE {} TBLPROPERTIES ('change_data' = 'true') AS SELECT 1 AS x", "create the table with them first"),
+        ("CREATE TABLE {} (id BIGINT) TBLPROPERTIES ('color' = 'red')", "there is no setting 'color'"),
+    ],
+)
+def test_a_table_that_cannot_be_created_as_asked_is_not_created(
+    spark: SparkSession, tmp_path: Path, statement: str, message: str
+) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=message):
+        spark.sql(statement.format(f"dbio.`{tmp_path}/new`"))
+    assert not (tmp_path / "new").exists()
+
+
 # --- the same as the functions ------------------------------------------------------------------------------------
 
 
@@ -378,34 +464,29 @@ def test_jobs_of_a_statement_are_in_the_job_group_of_its_thread(spark: SparkSess
 
 
 def test_cancelling_the_job_group_stops_its_statement_and_nothing_is_committed(spark: SparkSession, path: str) -> None:
-    context, before = spark.sparkContext, objects(path)
+    context, before, ended = spark.sparkContext, objects(path), threading.Event()
     spark.udf.register("sleep", sleep, "int")
-    started = threading.Event()
 
     def stop() -> None:
-        for _ in range(600):
-            if context.statusTracker().getActiveJobsIds() and started.is_set():
-                time.sleep(0.5)
-                context.cancelJobGroup("to stop")
-                return
-            time.sleep(0.05)
+        while not ended.wait(0.5):  # repeatedly, as the first jobs of the statement are over in a moment
+            context.cancelJobGroup("to stop")
 
     thread = threading.Thread(target=stop)
-    thread.start()
     context.setJobGroup("to stop", "to stop", interruptOnCancel=True)
+    thread.start()
     try:
-        started.set()
         with pytest.raises(SPARK_ERRORS, match=r"[cC]ancelled"):
             spark.sql(f"UPDATE dbio.`{path}` SET n = sleep(n)")
     finally:
-        context._jsc.sc().clearJobGroup()
+        ended.set()
         thread.join()
+        context._jsc.sc().clearJobGroup()
     assert {it for it in objects(path) - before if it.startswith("_committed")} <= aborts(path)
     assert rows(spark, path) == changed({})
 
 
 def sleep(n: int) -> int:
-    time.sleep(60)
+    time.sleep(5)
     return n
 
 

@@ -303,8 +303,9 @@ def test_errors_of_dbio_arrive_as_themselves(spark: SparkSession, path: str) -> 
 @pytest.mark.parametrize(
     "statement",
     [
-        "CREATE TABLE dbio.{lake}.new (id BIGINT)",
-        "ALTER TABLE dbio.{lake}.events ADD COLUMN more INT",
+        "ALTER TABLE dbio.{lake}.events DROP COLUMN kind",
+        "CREATE TABLE dbio.{lake}.new (id BIGINT, at TIMESTAMP) PARTITIONED BY (days(at))",
+        "CREATE TABLE dbio.{lake}.new (id BIGINT) USING orc",
         "ALTER TABLE dbio.{lake}.events RENAME TO dbio.{lake}.other",
         "CREATE NAMESPACE dbio.other",
     ],

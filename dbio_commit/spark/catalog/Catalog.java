@@ -2,18 +2,26 @@ package dbio_commit;
 
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.ArraySeq$;
@@ -25,7 +33,7 @@ import scala.collection.immutable.Seq;
  *
  * Janino compiles this room: no lambdas, no generics, and no static methods of interfaces.
  */
-public class Catalog implements TableCatalog, SupportsNamespaces {
+public class Catalog implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
   public static final String VERSION = "1 for Scala 2.13";
 
@@ -96,13 +104,87 @@ public class Catalog implements TableCatalog, SupportsNamespaces {
     return ((Boolean) Asking.ask("drop", asked)).booleanValue();
   }
 
-  public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
-    throw refused("creates no table by SQL yet: write the first rows with dbio.write(df, path, partition_by=[…])");
+  // --- new tables and columns ---
+
+  public Set capabilities() {
+    return new HashSet(Arrays.asList(new TableCatalogCapability[] {TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
+        TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS}));
   }
 
-  public Table alterTable(Identifier ident, TableChange[] changes) {
-    throw refused("changes no table by SQL yet: columns come with dbio.write(df, path, merge_schema=True), and"
-        + " properties are settings, which dbio.Table(path).set({…}) changes");
+  public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchTableException {
+    Asking.ask("create", described(ident, columns, partitions, properties, "error"));
+    return load(ident, null, null);
+  }
+
+  public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
+    return staged(ident, columns, partitions, properties, "error");
+  }
+
+  public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
+    return staged(ident, columns, partitions, properties, "overwrite");
+  }
+
+  public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
+    return staged(ident, columns, partitions, properties, "overwrite");
+  }
+
+  private StagedTable staged(Identifier ident, Column[] columns, Transform[] partitions, Map properties, String mode) {
+    Rules.addTo(Asking.session());
+    Object[] table = described(ident, columns, partitions, properties, mode);
+    return new NewTable(name + "." + ident, (String) Asking.ask("stage", table), (StructType) table[2], (String) table[3], table);
+  }
+
+  private static final String DEFAULT = "CURRENT_DEFAULT"; // as Spark has it in the metadata of a column
+
+  private Object[] described(Identifier ident, Column[] columns, Transform[] partitions, Map properties, String mode) {
+    StructType schema = new StructType(), known = CatalogV2Util.v2ColumnsToStructType(columns);
+    Map settings = new HashMap(properties);
+    for (int i = 0; i < columns.length; i++) {
+      Column column = columns[i];
+      StructField field = new StructField(column.name(), column.dataType(), true, Metadata.empty());
+      schema = schema.add(column.comment() == null ? field : field.withComment(column.comment()));
+      if (!column.nullable()) settings.put("not_null." + column.name(), "true");
+      Metadata own = known.fields()[i].metadata();
+      if (own.contains(DEFAULT)) settings.put("default." + column.name(), own.getString(DEFAULT));
+      if (column.generationExpression() != null) settings.put("generated." + column.name(), column.generationExpression());
+    }
+    StringBuilder by = new StringBuilder();
+    for (int i = 0; i < partitions.length; i++) {
+      if (!partitions[i].name().equals("identity")) {
+        throw refused("partitions tables by columns only, and not by " + partitions[i].describe()
+            + ": make a generated column of it, and partition by that");
+      }
+      by.append(i == 0 ? "" : "\0").append(String.join(".", partitions[i].references()[0].fieldNames()));
+    }
+    return new Object[] {ident.namespace(), ident.name(), schema, by.toString(), settings, mode};
+  }
+
+  public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
+    Map settings = new HashMap();
+    StructType added = new StructType();
+    for (int i = 0; i < changes.length; i++) {
+      TableChange change = changes[i];
+      if (change instanceof TableChange.SetProperty) {
+        settings.put(((TableChange.SetProperty) change).property(), ((TableChange.SetProperty) change).value());
+      } else if (change instanceof TableChange.RemoveProperty) {
+        settings.put(((TableChange.RemoveProperty) change).property(), "");
+      } else if (change instanceof TableChange.AddColumn && isPlain((TableChange.AddColumn) change)) {
+        TableChange.AddColumn column = (TableChange.AddColumn) change;
+        StructField field = new StructField(column.fieldNames()[0], column.dataType(), true, Metadata.empty());
+        added = added.add(column.comment() == null ? field : field.withComment(column.comment()));
+      } else {
+        throw refused("adds columns that may be null, at the end, and changes properties; for another change, overwrite the"
+            + " table with dbio.write(df, path, mode='overwrite')");
+      }
+    }
+    Asking.ask("alter", new Object[] {ident.namespace(), ident.name(), added, settings});
+    return load(ident, null, null);
+  }
+
+  private static boolean isPlain(TableChange.AddColumn column) {
+    return column.fieldNames().length == 1 && column.isNullable() && column.position() == null
+        && column.defaultValue() == null;
   }
 
   public void renameTable(Identifier from, Identifier to) {

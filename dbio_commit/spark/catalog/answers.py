@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.options import Mode
 from dbio_commit.protocol import names
+from dbio_commit.spark.catalog import creation
 from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
 from dbio_commit.spark.catalog.statements import SqlStatements
 from dbio_commit.spark.catalog.tables import SqlTables, as_of
@@ -52,6 +54,9 @@ class Answers:
             "namespaces": self._namespaces,
             "place": self._place,
             "drop": self._drop,
+            "create": self._create,
+            "stage": self._stage,
+            "alter": self._alter,
             "truncate": self.statements.truncate,
             "delete": self.statements.delete,
             "update": self.statements.update,
@@ -104,8 +109,8 @@ class Answers:
         path = path_of(self.roots, [*namespace, name])
         with suppress(TableNotFoundError):
             if path is not None:
-                open_table(spark, path, None).snapshot()
-                return True
+                found = open_table(spark, path, None).snapshot()
+                return True if found.tid is not None or found.files else None  # a failed first write leaves no table
         return None
 
     def _drop(self, spark: SparkSession, namespace: Any, name: str, everything: bool) -> bool:
@@ -120,6 +125,29 @@ class Answers:
             hint = "" if everything else "; DROP TABLE … PURGE removes a table with all of its rows"
             raise InvalidInputError(f"{error}{hint}") from error
         return True
+
+    def _create(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> None:
+        creation.create(spark, self._path(namespace, name), creation.schema_of(schema), by, dict(properties), mode)
+
+    def _stage(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> str:
+        return creation.staged(self._path(namespace, name), mode, by, dict(properties))
+
+    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any) -> None:
+        creation.alter(spark, self._path(namespace, name), creation.schema_of(added), dict(settings))
+
+    def _path(self, namespace: Any, name: str) -> str:
+        parts = [*namespace, name]
+        path = path_of(self.roots, parts)
+        if path is None:
+            raise InvalidInputError(
+                f"{'.'.join(parts)!r:.200} is below no root; name the root in dbio.enable(spark, roots={{…}}), or name "
+                "the table by its path"
+            )
+        return path
 
     # --- namespaces ---
 

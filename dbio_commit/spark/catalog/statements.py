@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.spark.catalog.creation import is_staged, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.committer.writes import app_of
 from dbio_commit.spark.rewrite.base import Rewrite
@@ -52,7 +53,11 @@ class SqlStatements:
         reads_target: bool,
     ) -> None:
         """An overwrite that reads its table commits only if the table is still as it was read."""
-        read, given = self._tables.find(spark, token), _pairs(options)
+        given = _pairs(options)
+        if is_staged(token):
+            write_staged(spark, token, DataFrame(data, spark), _write_options(given))
+            return
+        read = self._tables.find(spark, token)
         commit = replace(_options(spark), app=app_of(spark, given))
         if reads_target and mode != "append":
             commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from dbio_commit.base.errors import HistoryLostError, InvalidInputError
+from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import AsOf
@@ -128,6 +128,8 @@ def as_of(version: str | None, micros: int | None) -> AsOf:
 
 def _read(table: Table, as_of: AsOf) -> SqlSnapshot:
     snapshot = table.snapshot(as_of)
+    if as_of is None and snapshot.tid is None and not snapshot.files:
+        raise TableNotFoundError(f"{snapshot.url} has no commit: its first write has failed, or is not done yet")
     return SqlSnapshot(table, snapshot, known_schema(table_schema(table.store, snapshot), snapshot))
 
 
