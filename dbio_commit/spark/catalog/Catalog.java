@@ -129,6 +129,12 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
     return staged(ident, columns, partitions, properties, "overwrite");
   }
 
+  // Before Spark 4.0, these are abstract, and not called.
+  public Table createTable(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
+  public StagedTable stageCreate(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
+  public StagedTable stageReplace(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
+  public StagedTable stageCreateOrReplace(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
+
   private StagedTable staged(Identifier ident, Column[] columns, Transform[] partitions, Map properties, String mode) {
     Rules.addTo(Asking.session());
     Object[] table = described(ident, columns, partitions, properties, mode);

@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
@@ -32,11 +33,22 @@ public class Statements extends SparkStrategy {
     while (target != null) {
       if (target instanceof DataSourceV2Relation) return sqlTable(((DataSourceV2Relation) target).table());
       if (target instanceof DataSourceV2ScanRelation) target = ((DataSourceV2ScanRelation) target).relation();
-      else if (target instanceof InMemoryRelation) target = ((InMemoryRelation) target).cacheBuilder().logicalPlan();
+      else if (target instanceof InMemoryRelation) target = cached((InMemoryRelation) target);
       else if (target instanceof LogicalRelation) return tableOf(((LogicalRelation) target).relation());
       else target = target.children().size() == 1 ? (LogicalPlan) target.children().head() : null;
     }
     return null;
+  }
+
+  /** The plan of the rows that CACHE TABLE has stored. */
+  private static LogicalPlan cached(InMemoryRelation relation) {
+    Object builder = relation.cacheBuilder();
+    try {
+      return (LogicalPlan) builder.getClass().getMethod("logicalPlan", new Class[0]).invoke(builder, new Object[0]);
+    } catch (ReflectiveOperationException e) { // before Spark 4.0
+      Option plan = relation.cacheBuilder().cachedPlan().logicalLink();
+      return plan.isDefined() ? (LogicalPlan) plan.get() : null;
+    }
   }
 
   private static SqlTable tableOf(Object relation) {
