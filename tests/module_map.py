@@ -38,6 +38,8 @@ ELSEWHERE = {
         "tests/unit/protocol/test_partition_values.py",
     ],
     "dbio_commit/protocol/*": ["tests/unit/protocol", "tests/test_golden.py", "tests/fuzz"],
+    "dbio_commit/spark/catalog/register.py": ["tests/integration/test_spark_catalog.py"],
+    "dbio_commit/spark/catalog/*": ["tests/integration/test_sql_read.py", "tests/integration/test_sql_changes.py"],
     "dbio_commit/spark/committer/*": [
         "tests/integration/test_spark_committer.py",
         "tests/integration/test_committer_edges.py",

@@ -94,14 +94,9 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     with needs("dbio.write", extra="spark"):
-        from dbio_commit.spark.rewrite.base import Rewrite
-        from dbio_commit.spark.rewrite.by_condition import replace_rows
+        from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.file_sizes import balanced
         from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
-        from dbio_commit.spark.write.plan import plan_write
-        from dbio_commit.spark.write.written import Writing
 
     _check_frame(df)
     if replace_where is not None and mode != "overwrite":
@@ -116,30 +111,17 @@ def write(
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
-    def attempt() -> Commit:
-        plan = plan_write(
-            table,
-            df.schema,
-            mode=mode if replace_where is None else "append",
-            partition_by=partition_by,
-            options=options,
-            commit=beside,
-        )
-        if replace_where is not None:
-            with balanced(df, plan) as rows:
-                return replace_rows(Rewrite.of(spark, plan), replace_where, rows)
-        with plan.begin() as transaction:
-            writing = Writing(plan, transaction)
-            with balanced(rows_to_write(df, plan) if plan.constraints else df, plan) as rows:
-                if plan.constraints:
-                    writing.write(rows)
-                else:
-                    writing.write_all(rows)
-            return writing.commit({})
-
     try:
         with _explained(spark, table):
-            return beside.attempt(table, attempt)
+            return write_frame(
+                df,
+                table,
+                mode=mode,
+                partition_by=partition_by,
+                options=options,
+                commit=beside,
+                replaced=replace_where,
+            )
     except TableExistsError:
         if mode != "ignore":
             raise
@@ -583,32 +565,39 @@ def compact(
         )
 
 
-def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
-    """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
+def enable(
+    spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] | Mapping[str, Path] = ()
+) -> None:
+    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and two table functions.
 
-    Before Spark 4.0, a data source cannot be in Python: there, this registers the functions only, and warns.
-    The data source uses the session's credentials for object stores as they are now. Spark looks for data sources in
-    the session that is active in a thread: call this in each thread that uses this session, and for each
-    `newSession()`.
+    In SQL, a table is named by its path, as in dbio.`s3://lake/events`, or by a name below one of the `roots`, as in
+    `dbio.lake.events`. `roots` are paths, or a dict from names to paths. A root without a name has that of its last
+    directory, or of its bucket. The catalog holds for all threads, and for sessions that the application makes later.
+    The roots of several calls add up, and a later call may give a name another root.
+
+    Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns. The data
+    source and the table functions `dbio_files` and `dbio_history` use the session's credentials for object stores as
+    they are now. Spark looks for data sources in the session that is active in a thread: call this in each thread that
+    uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
     transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
     for sessions that the application makes later.
 
-    Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as over
-    Connect.
+    Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as `parquet`
+    over Connect.
 
-        dbio.enable(spark, parquet=True, roots="s3a://lake")
-        df.write.format("dbio").mode("append").save("s3a://lake/events")
+        dbio.enable(spark, roots={"lake": "s3a://bucket/lake"})
+        spark.sql("SELECT day, count(*) FROM dbio.lake.events GROUP BY day").show()
     """
     with needs("dbio.enable", extra="spark"):
+        from dbio_commit.spark.catalog.answers import enable_catalog
+        from dbio_commit.spark.catalog.roots import paths_of
         from dbio_commit.spark.committer import enable_parquet
         from dbio_commit.spark.functions import register_functions
         from dbio_commit.spark.session.conf import store_settings
         from dbio_commit.spark.versions import HAS_DATA_SOURCES, SPARK
 
-    if roots and not parquet:
-        raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
     if HAS_DATA_SOURCES:
         from dbio_commit.spark.datasource import DbioDataSource, register_source
 
@@ -621,7 +610,8 @@ def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequen
         )
     register_functions(spark)
     if parquet:
-        enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
+        enable_parquet(spark, paths_of(roots))
+    enable_catalog(spark, roots)
 
 
 def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -635,7 +625,7 @@ def register(spark: "SparkSession", name: str, path: Path, *, storage_options: M
     MissingPackageError; and Spark's errors, such as for a name that is taken.
     """
     with needs("dbio.register", extra="spark"):
-        from dbio_commit.spark.catalog import create_catalog_table
+        from dbio_commit.spark.catalog.register import create_catalog_table
         from dbio_commit.spark.session.conf import open_table
 
     table = open_table(spark, path, storage_options)

@@ -46,6 +46,8 @@ from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, en
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
+_OF_SQL = {"versionasof": "versionAsOf", "timestampasof": "timestampAsOf"}
+"""Options of Spark that are for tables in a catalog."""
 _FEED_OPTIONS = {
     "path",
     "readchangefeed",
@@ -249,6 +251,11 @@ class DbioDataSource(DataSource):
             raise InvalidInputError(
                 "a data source in Python cannot honour the option replaceWhere, since it cannot look for the rows to "
                 "remove; use dbio.write(df, path, mode='overwrite', replace_where=…)"
+            )
+        if travels := sorted({*_OF_SQL} & set(map(str.lower, self.options))):
+            raise InvalidInputError(
+                f'the data source "dbio" has no option {_OF_SQL[travels[0]]}: use the option asOf, which takes a tid '
+                f"or a time; {_OF_SQL[travels[0]]} is for spark.read.table, of tables in the catalog dbio"
             )
         if unknown := sorted(set(map(str.lower, self.options)) - known - old):
             raise InvalidInputError(

@@ -163,6 +163,8 @@ def java_source(jvm: Any, text: str) -> str:
     if scala_version(jvm) == "2.12":
         for there, here in _IN_SCALA_2_12:
             text = re.sub(there, here, text)
+    if not _IS_4:
+        text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
     if _FREE in text and not _has_method(jvm, "org.apache.spark.sql.vectorized.ColumnarBatch", "closeIfFreeable"):
         text = text.replace(_FREE, "")
     return text

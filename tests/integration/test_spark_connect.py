@@ -58,6 +58,9 @@ JOB = """
     found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
     found["where"] = ids(dbio.read(spark, path, as_of=commit.tid, where="day = 'd0' AND id BETWEEN 1 AND 2"))
 
+    dbio.enable(spark, roots={"lake": root})
+    found["sql"] = error_of(lambda: spark.sql("SELECT * FROM dbio.lake.modes").collect())
+
     # rows that change
     path = f"{root}/rows"
     dbio.write(numbers(0, 10), path)
@@ -264,6 +267,7 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
     assert found["pinned"] == [[0, 1, 2, 3], [0, 2], 4]
     assert found["as of"] == found["nothing listed"] == [0, 1, 2, 3]
     assert found["where"] == [2]
+    assert "SQL cannot name dbio tables here, so use dbio.read" in found["sql"]
 
 
 def test_a_star_means_the_columns_of_its_side_over_connect(found: dict[str, Any]) -> None:

@@ -6,20 +6,18 @@ too.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from pyspark import SparkContext
-from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import java_class, locate
-from dbio_commit.spark.session.errors import find_error
+from dbio_commit.spark.session.errors import errors_of_jvm
 from dbio_commit.store import Location
 
 _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
@@ -93,29 +91,4 @@ def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, othe
     _handler.roots += [place for place in places if place not in _handler.roots]
     _handler.other = other or _handler.other
     java_class(spark._jvm, "java.lang.System").getProperties().put(_HANDLER, bridge.channel)
-    setattr(captured, _convert.__name__, _convert_exception)  # PySpark calls the function by this name
-
-
-# --- errors of dbio arrive as themselves --------------------------------------------------------------------------
-
-_convert = captured.convert_exception
-
-
-def _convert_exception(error: Any) -> Any:
-    """As PySpark's function, but an exception of the JVM that an error of dbio caused becomes this error."""
-    for text in _messages(error):
-        if (text.startswith(_PREFIX) or _RAISED in text) and (found := find_error(text)):
-            return found
-    return _convert(error)
-
-
-_PREFIX = "dbio_commit."
-_RAISED = f"java.lang.IllegalStateException: {_PREFIX}"
-"""How `CommitProtocol.java` raises an error in a task. Other exceptions that contain an error of dbio, such as those of
-the data source, stay errors of Spark."""
-
-
-def _messages(error: Any) -> Iterator[str]:
-    while error is not None:
-        yield str(error.getMessage())
-        error = error.getCause()
+    errors_of_jvm()

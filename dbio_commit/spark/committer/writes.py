@@ -126,7 +126,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         )
     _refuse_settings(spark, command.schema, command.partition_columns, path)
     table = open_table(spark, path, None)
-    app = _app(spark, command.options)
+    app = app_of(spark, command.options)
     mode, static = _mode(command, dynamic=dynamic, replaces=replaces), dict(command.static_partition)
     plan = plan_write(
         table,
@@ -198,7 +198,7 @@ def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:
             return "overwrite" if replaces else "error"
 
 
-def _app(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
+def app_of(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
     """The application and its version, from the write's options, or else from the session's setting."""
     setting = spark.conf.get(APP, None)
     if (app := app_option(options)) is not None or not setting:

@@ -4,7 +4,7 @@ For classic sessions whose JVM accepts the class, and for tables whose columns a
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +33,27 @@ def read_by_index(
 
     `root` is the absolute URL of the table as Hadoop writes it, not escaped. `options` are options of Spark's reader.
     """
+    if not takes_index(spark):
+        return None
+    relation = relation_by_index(spark, root, snapshot, schema, options)
+    return None if relation is None else DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+def relation_by_index(
+    spark: SparkSession,
+    root: str,
+    snapshot: Snapshot,
+    schema: StructType,
+    options: Mapping[str, str],
+    around: Callable[[Any], Any] = lambda index: index,
+) -> Any:
+    """As `read_by_index`, as a HadoopFsRelation of Spark. `around` may wrap the index, which is a FileIndex of Spark.
+
+    None if a partition column is not in the schema. The session must accept the class: see `takes_index`.
+    """
     by_name = {field.name.lower(): field for field in schema.fields}
     partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
-    is_known = len(partition) == len(snapshot.partition_columns)
-    if not is_known or not takes_index(spark):
+    if len(partition) < len(snapshot.partition_columns):
         return None
     jvm: Any = spark._jvm
     others = [field for field in schema.fields if field not in partition]
@@ -44,21 +61,20 @@ def read_by_index(
     with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
         write_files(listed, snapshot.files)
         listed.flush()
-        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
+        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, nullable(spark, partition), zone)
     datasources = "org.apache.spark.sql.execution.datasources"
     given: Any = getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
     for name, value in options.items():
         given = given.updated(name, value)
-    relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
-        index,
+    return java_class(jvm, f"{datasources}.HadoopFsRelation")(
+        around(index),
         index.partitionSchema(),
-        _nullable(spark, others),
+        nullable(spark, others),
         java_class(jvm, "scala.Option").empty(),
         java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
         given,
         _without_case(spark),
     )
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
 
 
 def takes_index(spark: SparkSession) -> bool:
@@ -80,7 +96,8 @@ def _without_case(spark: SparkSession) -> Any:
     return copy
 
 
-def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
+def nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
+    """The fields as a StructType of the JVM, in which all values may be null."""
     return spark._jsparkSession.parseDataType(StructType([*fields]).json()).asNullable()
 
 

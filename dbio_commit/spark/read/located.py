@@ -14,7 +14,7 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
 from dbio_commit.spark.session.schema import quoted
-from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.sql.planned import Named, Sql, as_they_are, read
 from dbio_commit.spark.versions import local_rows
 from dbio_commit.table import Table
 
@@ -35,25 +35,34 @@ class Located:
     """By their numbers, see `number_files`."""
     rows: Mapping[int, int] = field(default_factory=dict)
     """The number of rows in each file, as far as it is recorded."""
+    named: Named = as_they_are
+    """Gives the columns of the frame the ids that `Planned` expressions use."""
 
     @classmethod
-    def of(cls, spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> "Located":
+    def of(
+        cls,
+        spark: SparkSession,
+        table: Table,
+        files: Sequence[DataFile],
+        schema: t.StructType,
+        named: Named = as_they_are,
+    ) -> "Located":
         """`schema` are the table's columns. There must be at least one file."""
         root = metadata_root(spark, table, files, schema)
         frame = _frame(spark, root, table, files, schema)
         numbers = number_files(spark, frame, root, files)
-        return cls(table=table, schema=schema, frame=frame, files=numbers)
+        return cls(table=table, schema=schema, frame=named(frame), files=numbers, named=named)
 
-    def read(self, *texts: str) -> list[Column]:
-        """SQL expressions on the table's columns, as columns of the frame. FILE and PLACE are not visible to them."""
-        return read_as(self.frame, [quoted(name) for name in self.schema.fieldNames()], texts)
+    def read(self, *given: Sql) -> list[Column]:
+        """Expressions on the table's columns, as columns of the frame. FILE and PLACE are not visible to texts."""
+        return read(self.frame, [quoted(name) for name in self.schema.fieldNames()], given)
 
     def only(self, numbers: Collection[int]) -> "Located":
         """The rows of these files, of which there must be at least one."""
         files, spark = {number: self.files[number] for number in numbers}, self.frame.sparkSession
         some = [*files.values()]
         root = metadata_root(spark, self.table, some, self.schema)
-        return replace(self, frame=_frame(spark, root, self.table, some, self.schema), files=files)
+        return replace(self, frame=self.named(_frame(spark, root, self.table, some, self.schema)), files=files)
 
 
 def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:

@@ -128,11 +128,11 @@ _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spar
 
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
-        return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
+        return spark.createDataFrame([], known_schema(table_schema(table.store, snapshot), snapshot))
     refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
     root = files_root(spark, table, snapshot.files)
     if root is None:
-        schema = _known(table_schema(table.store, snapshot), snapshot)
+        schema = known_schema(table_schema(table.store, snapshot), snapshot)
         return files_in_workers(spark, snapshot.files, ReadSpec(table, schema))
     if snapshot.schema:
         return _scan_natively(spark, root, table, snapshot, table_schema(table.store, snapshot))
@@ -198,7 +198,7 @@ STRICT: Mapping[str, str] = {
 cannot be read are an error, and old dates are read as by readers in Python."""
 
 
-def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
+def known_schema(schema: StructType | None, snapshot: Snapshot) -> StructType:
     if schema is None:
         raise InvalidInputError(
             f"{snapshot.url} holds no files and no recorded columns: write to the table first, or read a later state"
@@ -218,7 +218,7 @@ def _scan_natively(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """`options` are options of Spark's reader, which override the session's settings."""
-    snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
+    snapshot = replace(snapshot, files=sized(table, snapshot.files))
     frame = None if schema is None else read_by_index(spark, root, snapshot, schema, options or {})
     if frame is None:
         frame = _read_by_reader(spark, root, snapshot, schema, options or {})
@@ -226,7 +226,7 @@ def _scan_natively(
     return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
 
 
-def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
+def sized(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
     """The files with their sizes: Spark would skip a file of unknown size as empty.
 
     Raises ObjectNotFoundError if a file of unknown size does not exist.

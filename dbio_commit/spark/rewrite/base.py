@@ -19,6 +19,7 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.sql.conditions import NOTHING
+from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.write.constraints import checked
 from dbio_commit.spark.write.fates import CHANGE_TYPE, FATE
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
@@ -47,10 +48,17 @@ class Rewrite:
     plan: WritePlan
     snapshot: Snapshot | None
     """What it reads; None if there is no table yet."""
+    named: Named = as_they_are
+    """Gives rows of the table the column ids that `Planned` expressions use."""
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: WritePlan) -> "Rewrite":
-        """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+    def of(
+        cls, spark: SparkSession, plan: WritePlan, *, named: Named = as_they_are, snapshot: Snapshot | None = None
+    ) -> "Rewrite":
+        """`plan` is the plan of an append with the new rows' columns.
+
+        It reads `snapshot`, or by default a new one. Raises InvalidInputError, CommitConflictError.
+        """
         table = plan.table
         if plan.target.scope and not plan.target.is_table:
             raise InvalidInputError(
@@ -62,14 +70,25 @@ class Rewrite:
             raise InvalidInputError(
                 f"{table.url} has a column {min(clash)}, a name that dbio uses itself in a rewrite; rename the column"
             )
-        snapshot = _snapshot(table, plan) if plan.target.scope else None
-        return cls(spark=spark, plan=plan, snapshot=snapshot)
+        read = _checked(table, plan, snapshot or table.snapshot()) if plan.target.scope else None
+        return cls(spark=spark, plan=plan, snapshot=read, named=named)
 
     @classmethod
-    def of_rows(cls, spark: SparkSession, table: Table, options: CommitOptions) -> "Rewrite":
-        """A rewrite whose new rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
-        snapshot = table.snapshot()
-        schema = table_schema(table.store, snapshot)
+    def of_rows(
+        cls,
+        spark: SparkSession,
+        table: Table,
+        options: CommitOptions,
+        *,
+        named: Named = as_they_are,
+        snapshot: Snapshot | None = None,
+    ) -> "Rewrite":
+        """A rewrite whose new rows have the table's columns; `named` and `snapshot` are as in `of`.
+
+        Raises TableNotFoundError, InvalidInputError, CommitConflictError.
+        """
+        read = snapshot or table.snapshot()
+        schema = table_schema(table.store, read)
         if schema is None:
             raise InvalidInputError(f"{table.url} holds no files and no recorded columns: there are no rows to change")
         plan = plan_write(
@@ -80,7 +99,7 @@ class Rewrite:
             options=WriteOptions(),
             commit=options,
         )
-        return cls.of(spark, plan)
+        return cls.of(spark, plan, named=named, snapshot=snapshot)
 
     @property
     def table(self) -> Table:
@@ -114,7 +133,7 @@ class Rewrite:
         return [name for name in self.schema.fieldNames() if name.lower() in own]
 
     def no_rows(self) -> DataFrame:
-        return self.spark.createDataFrame([], self.schema)
+        return self.named(self.spark.createDataFrame([], self.schema))
 
     def files(self, where: str | None) -> Sequence[DataFile]:
         """The files that may hold rows for which the condition holds; without a condition, all files."""
@@ -127,7 +146,7 @@ class Rewrite:
 
     def locate(self, files: Sequence[DataFile]) -> Located:
         """The rows of these files, of which there must be at least one."""
-        located = Located.of(self.spark, self.table, files, self.schema)
+        located = Located.of(self.spark, self.table, files, self.schema, self.named)
         recorded = self.snapshot.rows_of(files) if self.snapshot else {}
         known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
         return replace(located, rows=known)
@@ -181,9 +200,8 @@ class Rewrite:
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 
 
-def _snapshot(table: Table, plan: WritePlan) -> Snapshot:
+def _checked(table: Table, plan: WritePlan, snapshot: Snapshot) -> Snapshot:
     """The snapshot to read. It must have the columns of the plan: values of other columns would be lost."""
-    snapshot = table.snapshot()
     if snapshot.schema is None and snapshot.files:
         raise InvalidInputError(
             f"no writer recorded the columns of {table.url}, so single rows cannot be replaced; append to it with "

@@ -15,33 +15,34 @@ from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import find
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import check, holds
-from dbio_commit.spark.sql.values import assign, refuse_no_texts
+from dbio_commit.spark.sql.planned import Planned, Sql, text_of
+from dbio_commit.spark.sql.values import InFields, Value, assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import rows_to_write
 from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 
-def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
+def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit:
     """Replaces the rows for which the condition holds by those of `data`; None: deletes them.
 
     Raises InvalidInputError for an impossible condition, and if the condition does not hold for rows of `data` (the
     message has their number); CommitConflictError, and as a write does.
     """
-    check(rewrite.no_rows(), where)
+    _check(rewrite.no_rows(), where)
     found = find(rewrite, where)
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
     changes = bool(found.whole or found.partial)
-    with rewrite.begin(where, whole=found.whole, changes=changes) as rewriting:
+    with rewrite.begin(depends_on(where), whole=found.whole, changes=changes) as rewriting:
         if found.partial:
-            matching = found.partial.frame.where(holds(*found.partial.read(where)))
-            rows = matching.select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
+            rows = found.matching().select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
             if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
                 rewriting.refuse(
                     f"where={where!r:.200} was true for other rows of {rewrite.table.url} when they were read again: "
                     "give a condition that depends on the rows alone"
                 )
         if data is not None:
-            fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
-            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates), comes_whole=True)
+            condition = where.column if isinstance(where, Planned) else where
+            fates = fate(f.when(holds(condition), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
+            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates, rewrite.named), comes_whole=True)
             metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
@@ -51,24 +52,26 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
         return rewriting.commit(metrics)
 
 
-def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Commit:
+def update_rows(rewrite: Rewrite, values: Mapping[str, Value], where: Sql) -> Commit:
     """Gives columns new values, in the rows for which the condition holds.
 
     Raises InvalidInputError, also for values that do not fit their column (the message has the number of rows);
     SchemaMismatchError, CommitConflictError, and as a write does.
     """
     nothing = rewrite.no_rows()
-    check(nothing, where)
+    _check(nothing, where)
     fields = columns_named(rewrite.schema, values)
     refuse_no_texts(values)
     new = assign(nothing, [(values[given], field) for given, field in fields.items()])
-    files = rewrite.files(where)
-    with rewrite.begin(where, changes=bool(files)) as rewriting:
+    files = rewrite.files(text_of(where))
+    with rewrite.begin(depends_on(where, *values.values()), changes=bool(files)) as rewriting:
         counts = Counter[Fate]()
         if files:
             located = rewrite.locate(files)
-            condition, *given = located.read(where, *values.values())
-            fitted = {name: it.fitted(column) for (name, it), column in zip(new.items(), given, strict=True)}
+            texts = {name: it.value for name, it in new.items() if isinstance(it.value, str)}
+            condition, *read = located.read(where, *texts.values())
+            columns_of = dict(zip(texts, read, strict=True))
+            fitted = {name: it.fitted(columns_of.get(name)) for name, it in new.items()}
             wrong = f.lit(False)
             for _, misfit in fitted.values():
                 wrong = wrong if misfit is None else wrong | misfit
@@ -77,7 +80,10 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
                 fitted[name][0].alias(name) if name in new else f.col(schemas.quoted(name))
                 for name in rewrite.schema.fieldNames()
             ]
-            rows = located.frame.where(holds(condition)).select(*columns, fate(fates).alias(FATE), FILE, PLACE)
+            matching = located.frame.where(condition if isinstance(where, Planned) else holds(condition))
+            rows = matching.select(*columns, fate(fates).alias(FATE), FILE, PLACE)
+            if reads_tables(where, *values.values()):
+                rows = rows.localCheckpoint(eager=False)  # read once, as other tables may change
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
             sets = {*new, *computed}
             counts = rewriting.write_over(
@@ -86,6 +92,24 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
         if bad := counts[Fate.WRONG]:
             rewriting.refuse(misfits(bad, {name for name, it in new.items() if it.can_misfit}))
         return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
+
+
+def depends_on(where: Sql, *more: Value) -> str | None:
+    """A condition for the rows on which a rewrite depends; None for all: a subquery may read any row of the table."""
+    return None if reads_tables(where, *more) else text_of(where)
+
+
+def reads_tables(*given: Value | None) -> bool:
+    """Whether one of these has a subquery."""
+    fields = [value for it in given if isinstance(it, InFields) for value in it.values.values()]
+    return any(isinstance(it, Planned) and it.reads_tables for it in (*given, *fields))
+
+
+def _check(nothing: DataFrame, where: Sql) -> None:
+    if isinstance(where, Planned):
+        where.check(name="where")
+    else:
+        check(nothing, where)
 
 
 def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t.StructField]:

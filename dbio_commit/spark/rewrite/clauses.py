@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from dbio_commit.spark.sql.planned import Sql
+    from dbio_commit.spark.sql.values import Value
 
 Rows = Literal["matched", "not_matched", "not_matched_by_source"]
 """Pairs of a row of the table and a row of the source; rows of the source alone; rows of the table alone."""
@@ -14,11 +18,11 @@ class Clause:
 
     rows: Rows
     """Which rows it is about."""
-    where: str | None
+    where: "Sql | None"
     """A condition in Spark's SQL; None: it holds for all of these rows."""
     action: Literal["update", "delete", "insert"]
     """What becomes of the rows."""
-    values: Mapping[str, str] | None = None
+    values: "Mapping[str, Value] | Mapping[str, str] | None" = None
     """Expressions in Spark's SQL by column; None: each column gets the source's column of the same name."""
 
 

@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.read.located import FILE, Located, refuse_other_rows
+from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import goes_by_alone, holds
+from dbio_commit.spark.sql.planned import Planned, Sql, text_of
 
 if TYPE_CHECKING:
     from dbio_commit.spark.rewrite.base import Rewrite
@@ -29,18 +31,35 @@ class Found:
     """How many rows match; None if the writer of a file did not record its number of rows."""
     kept_rows: int = 0
     """How many rows of `partial` do not match."""
+    where: Sql = ""
+    stored: DataFrame | None = None
+    """FILE and PLACE of all matching rows, if these were stored."""
+
+    def matching(self) -> DataFrame:
+        """The rows of `partial` that match, with FILE and PLACE."""
+        assert self.partial is not None
+        if self.stored is not None:
+            return self.stored.where(f.col(FILE).isin([*self.partial.files]))
+        return self.partial.frame.where(holds(*self.partial.read(self.where)))
 
 
-def find(rewrite: "Rewrite", where: str) -> Found:
-    """Decides by the partitions alone if the condition uses partition columns only; else reads files that may match."""
-    files = rewrite.files(where)
+def find(rewrite: "Rewrite", where: Sql) -> Found:
+    """Decides by the partitions alone if the condition uses partition columns only; else reads files that may match.
+
+    The rows of a condition with a subquery are found once and stored, since it might hold for other rows later.
+    """
+    files = rewrite.files(text_of(where))
     if not files:
         return Found()
     by_partition = _by_partition(rewrite, files, where)
     if by_partition is not None:
         return Found(whole=by_partition, rows=rewrite.known_rows(by_partition))
-    located = rewrite.locate(files)
-    counts = _count(located, where)
+    located, stored = rewrite.locate(files), None
+    if isinstance(where, Planned) and where.reads_tables:
+        stored = located.frame.where(where.column).select(FILE, PLACE).localCheckpoint()
+        counts = _count_stored(located, stored)
+    else:
+        counts = _count(located, where)
     for number, file in located.files.items():
         refuse_other_rows(
             rewrite.table.store.url_of(file.path), located.rows.get(number), counts.get(number, (0, 0))[0]
@@ -51,16 +70,21 @@ def find(rewrite: "Rewrite", where: str) -> Found:
         partial=located.only(partial) if partial else None,
         rows=sum(matching for _, matching in counts.values()),
         kept_rows=sum(rows - matching for rows, matching in partial.values()),
+        where=where,
+        stored=stored,
     )
 
 
 _NUMBER = "_dbio_partition"
 
 
-def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> list[DataFile] | None:
+def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: Sql) -> list[DataFile] | None:
     """The files for whose partition the condition holds; None if the condition also uses other columns."""
     columns, schema = rewrite.columns, rewrite.schema
-    if not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
+    if isinstance(where, Planned):
+        if where.reads_tables or not where.columns <= {*columns}:
+            return None
+    elif not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
         return None
     fields = [schema[column] for column in columns]
     partitions = list(dict.fromkeys(tuple(file.partition.values()) for file in files))
@@ -72,12 +96,22 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
     except ValueError:  # readers disagree on such a value: reading the file raises the error
         return None
     numbered = rewrite.spark.createDataFrame(values, t.StructType([t.StructField(_NUMBER, t.IntegerType()), *fields]))
-    wanted = {partitions[row[0]] for row in numbered.where(where).select(_NUMBER).collect()}
+    condition = where.column if isinstance(where, Planned) else where
+    wanted = {partitions[row[0]] for row in rewrite.named(numbered).where(condition).select(_NUMBER).collect()}
     return [file for file in files if tuple(file.partition.values()) in wanted]
 
 
-def _count(rows: Located, where: str) -> Mapping[int, tuple[int, int]]:
+def _count(rows: Located, where: Sql) -> Mapping[int, tuple[int, int]]:
     """By number of the file: how many rows it has, and for how many of them the condition holds."""
     matches = holds(*rows.read(where))
     counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(matches)).collect()
     return {number: (count, matching) for number, count, matching in counted}
+
+
+def _count_stored(rows: Located, matching: DataFrame) -> Mapping[int, tuple[int, int]]:
+    """As `_count`, by the stored FILE and PLACE of the matching rows."""
+    found: dict[int, int] = dict(matching.groupBy(FILE).count().collect())
+    known = rows.rows
+    if not rows.files.keys() <= known.keys():
+        known = dict(rows.frame.groupBy(FILE).count().collect())
+    return {number: (known.get(number, 0), found.get(number, 0)) for number in rows.files}

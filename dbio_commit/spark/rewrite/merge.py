@@ -20,19 +20,29 @@ from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
+from dbio_commit.spark.sql.planned import Named, Planned, Sql, as_they_are, read, text_of
 from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.sql.values import Assigned, Fitted, Value, assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import with_defaults
 from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 
-def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> Commit:
+def merge_rows(
+    rewrite: Rewrite,
+    source: DataFrame,
+    on: Sql | Sequence[str],
+    clauses: Sequence[Clause],
+    *,
+    named: Named = as_they_are,
+) -> Commit:
     """Merges the source into the table, as one commit.
+
+    `named` gives rows of the source the column ids that `Planned` expressions use.
 
     Raises InvalidInputError for impossible clauses, for rows of the table that match several rows of the source, and
     for values that do not fit their columns; SchemaMismatchError, CommitConflictError, and as a write does.
     """
-    merge = _Merge(rewrite, source, on, _checked(clauses))
+    merge = _Merge(rewrite, source, on, _checked(clauses), named)
     if merge.has_nothing_to_do:
         return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
@@ -85,14 +95,21 @@ _NO_CLAUSE = -1
 class _Merge:
     """A merge whose clauses are checked against the columns of the table and of the source."""
 
-    def __init__(self, rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> None:
+    def __init__(
+        self,
+        rewrite: Rewrite,
+        source: DataFrame,
+        on: Sql | Sequence[str],
+        clauses: Sequence[Clause],
+        named: Named,
+    ) -> None:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
             raise InvalidInputError(
                 f"the source has a column {min(clash)}, a name that dbio uses itself in a merge; rename the column"
             )
-        self._rewrite, self._clauses = rewrite, clauses
+        self._rewrite, self._clauses, self._named = rewrite, clauses, named
         no_target = rewrite.no_rows().alias(TARGET)
-        no_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
+        no_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
         both = no_target.crossJoin(no_source)
         self._scopes: Mapping[Rows, DataFrame] = {
             "matched": both,
@@ -106,20 +123,29 @@ class _Merge:
             "not_matched": of_source,
             "not_matched_by_source": of_target,
         }
-        self._on, self._keys_match = _condition(on, rewrite.schema, source)
+        self._asked_on: object = on
+        self._keys_match: Column | None
+        if isinstance(on, Planned):
+            on.check(name="on")
+            self._on, self._keys_match = on.text or "true", on.column
+        else:
+            self._on, self._keys_match = _condition(on, rewrite.schema, source)
+            self._asked_on = self._on
         if self._keys_match is None:
             check(both, self._on, name="on")
         else:
             both.where(self._keys_match).schema  # noqa: B018  (as in `check`)
         for clause in clauses:
-            if clause.where is not None:
+            if isinstance(clause.where, Planned):
+                clause.where.check(name=f"when_{clause.rows}")
+            elif clause.where is not None:
                 for rows in self._asked(clause):
                     check(self._scopes[rows], clause.where, name=f"when_{clause.rows}")
         if any(clause.action == "insert" for clause in clauses):
             source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
-        self._all_of_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
+        self._all_of_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
         keys = Keys.of(self._on, rewrite.schema, source)
-        if self._keys_match is not None:
+        if self._keys_match is not None and not isinstance(on, Planned):
             keys.refuse_inexact()
         self._values = [self._assign(clause, source, keys.names) for clause in clauses]
         # Read once: its rows must not change between the search for matches and the write.
@@ -184,7 +210,8 @@ class _Merge:
         where = self._matching
         if self._has("not_matched_by_source"):
             conditions = [clause.where for clause in self._clauses if clause.rows == "not_matched_by_source"]
-            own = any_of([it and target_part(it, self._names, ()) for it in conditions])
+            texts = [text_of(it) for it in conditions]
+            own = any_of([it and target_part(it, self._names, ()) for it in texts])
             where = any_of([own, where])
         return self._rewrite.files(where), where
 
@@ -205,12 +232,13 @@ class _Merge:
         """The new rows and their fates, from rows of the table with FILE and PLACE, and from the source."""
         # `toDF` gives the source new column ids: Spark renames a source that is in the plan twice. The column that is
         # added after the alias is not part of `source.*`.
-        source = self._source.toDF(*self._source.columns).alias(SOURCE).withColumn(_IS_SOURCE, f.lit(True))
+        source = self._named(self._source.toDF(*self._source.columns)).alias(SOURCE)
+        source = source.withColumn(_IS_SOURCE, f.lit(True))
         left, right = self._has("not_matched_by_source"), self.inserts
         how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
         if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
             # First drop the rows that match nothing, so that they are not shuffled.
-            few = self._source.alias(SOURCE)
+            few = self._named(self._source).alias(SOURCE)
             target = target.alias(TARGET)
             target = target.join(f.broadcast(few), self._match(target, few), "left_semi")
         of_target = [_of(TARGET, name) for name in self._names]
@@ -256,12 +284,12 @@ class _Merge:
             return self._keys_match
         return read_as(target.crossJoin(source), self._seen["matched"], [self._on])[0]
 
-    def _conditions(self, both: DataFrame, texts: Mapping[int, str]) -> Mapping[int, Column]:
+    def _conditions(self, both: DataFrame, given: Mapping[int, Sql]) -> Mapping[int, Column]:
         """The conditions of clauses, by number of the clause, as columns of the joined rows."""
         found: dict[int, Column] = {}
         for rows, seen in self._seen.items():
-            numbers = [i for i in texts if self._clauses[i].rows == rows]
-            found |= zip(numbers, read_as(both, seen, [texts[i] for i in numbers]), strict=True)
+            numbers = [i for i in given if self._clauses[i].rows == rows]
+            found |= zip(numbers, read(both, seen, [given[i] for i in numbers]), strict=True)
         return found
 
     def _fitted(self, both: DataFrame) -> Sequence[Mapping[str, Fitted]]:
@@ -323,8 +351,8 @@ class _Merge:
     def twice(self) -> str:
         """The message for rows of the table that match several rows of the source."""
         return (
-            f"rows of the table match more than one row of the source by on={self._on!r:.200}, so it is not clear "
-            "which of them counts: give the source one row for each row of the table"
+            f"rows of the table match more than one row of the source by on={self._asked_on!r:.200}, so it is not "
+            "clear which of them counts: give the source one row for each row of the table"
         )
 
     @property

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions import captured
 
 import dbio_commit.base.errors as errors
 from dbio_commit.spark.session.python import explain
@@ -36,3 +38,33 @@ def find_error(text: str) -> errors.DbioError | None:
 
 _ERROR = re.compile(r"dbio_commit\.(\w+): (.+)", re.DOTALL)
 _ERROR_LINE = re.compile(r"dbio_commit\.(\w+): (.+)")
+
+
+# --- errors that come through the JVM -----------------------------------------------------------------------------
+
+
+def errors_of_jvm() -> None:
+    """From now on, an exception of the JVM that an error of dbio caused reaches callers of PySpark as this error."""
+    setattr(captured, _convert.__name__, _convert_exception)  # PySpark calls the function by this name
+
+
+_convert = captured.convert_exception
+
+
+def _convert_exception(error: Any) -> Any:
+    for text in _messages(error):
+        if (text.startswith(_PREFIX) or _RAISED in text) and (found := find_error(text)):
+            return found
+    return _convert(error)
+
+
+_PREFIX = "dbio_commit."
+_RAISED = f"java.lang.IllegalStateException: {_PREFIX}"
+"""How the Java classes of dbio raise an error. Other exceptions that contain an error of dbio, such as those of the
+data source, stay errors of Spark."""
+
+
+def _messages(error: Any) -> Iterator[str]:
+    while error is not None:
+        yield str(error.getMessage())
+        error = error.getCause()

@@ -5,17 +5,19 @@ Works on classic sessions and over Spark Connect.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.spark.session.conf import is_connect
 
 Value = str | int
 
 _lock = ProcessLock()
-_asked: dict[tuple[int, str], list[Value]] = {}
+_asked: dict[tuple[str, str], list[Value]] = {}
 """By session and name: the values that the current blocks ask for."""
-_before: dict[tuple[int, str], str | None] = {}
+_before: dict[tuple[str, str], str | None] = {}
 """By session and name: the value before the first of these blocks; None: not set."""
 
 
@@ -27,10 +29,11 @@ def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None
     them ends.
     """
     held: list[str] = []
+    session = _id(spark)
     try:
         with _lock:
             for name, value in settings.items():
-                key = id(spark), name
+                key = session, name
                 if key not in _asked:
                     _before[key], _asked[key] = spark.conf.get(name, None), []
                 _asked[key].append(value)
@@ -40,7 +43,7 @@ def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None
     finally:
         with _lock:
             for name in held:
-                key = id(spark), name
+                key = session, name
                 _asked[key].remove(settings[name])
                 if _asked[key]:
                     _set(spark, name, _least(_asked[key]))
@@ -64,9 +67,16 @@ CASE = "spark.sql.caseSensitive"
 
 def own(spark: SparkSession, name: str) -> str | None:
     """The session's value of a setting outside of all `holding` blocks; None if it is not set."""
+    session = _id(spark)
     with _lock:
-        key = id(spark), name
+        key = session, name
         return _before[key] if key in _before else spark.conf.get(name, None)
+
+
+def _id(spark: SparkSession) -> str:
+    """The id of the session, for which Python may have several objects."""
+    session: Any = spark
+    return str(session.session_id if is_connect(spark) else session._jsparkSession.sessionUUID())
 
 
 def _least(values: Sequence[Value]) -> str:

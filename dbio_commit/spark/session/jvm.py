@@ -46,7 +46,8 @@ BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
 PACK_ROWS = JavaClass("ship", "PackRows", "4")
 SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "1")
-ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX)
+CATALOG = JavaClass("catalog", "Catalog", "1")
+ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX, CATALOG)
 
 _log = get_logger(__name__)
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"

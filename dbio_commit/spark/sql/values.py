@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import is_deterministic, refuse_queries
+from dbio_commit.spark.sql.planned import Planned
 from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.versions import error_condition, try_cast
 
@@ -36,6 +37,8 @@ class Assigned:
 def refuse_no_texts(values: Mapping[str, object]) -> None:
     """Raises InvalidInputError for a value that is no text."""
     for column, value in values.items():
+        if isinstance(value, Planned | InFields):
+            continue
         if not isinstance(value, str) or not value.strip():
             raise InvalidInputError(
                 f"the value {value!r:.200} of column {column!r} is no text; give an expression in Spark's SQL, "
@@ -43,8 +46,18 @@ def refuse_no_texts(values: Mapping[str, object]) -> None:
             )
 
 
-Value = str | Column
-"""An expression in Spark's SQL, from the caller; or a column of the rows, which is not turned into SQL."""
+@dataclass(frozen=True, slots=True)
+class InFields:
+    """New values of fields of a column of structs. The other fields keep their values; a null becomes a struct."""
+
+    own: Planned
+    """The column."""
+    values: Mapping[tuple[str, ...], Planned]
+    """By the names of fields on the way from the column."""
+
+
+Value = str | Column | Planned | InFields
+"""An expression of the caller, in Spark's SQL or analysed; or a column of the rows, which is not turned into SQL."""
 
 
 def assign(
@@ -56,22 +69,37 @@ def assign(
     a number is too large is checked row by row; for the columns `exact`, also whether the cast changes a value. Raises
     InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
     """
+    planned = {
+        field.name: _fit_fields(rows, value, field)
+        if isinstance(value, InFields)
+        else _fit(rows, value, field, value.type, exact=field.name in exact)
+        for value, field in values
+        if isinstance(value, Planned | InFields)
+    }
+    values = [(value, field) for value, field in values if field.name not in planned]
     if not values:
-        return {}
+        return planned
     try:
         kinds = _kinds(rows, [value for value, _ in values])  # all at once, since each analysis takes milliseconds
     except AnalysisException:
         kinds = [_kind(rows, value, field) for value, field in values]  # one by one, so that the error names the value
     if texts := [value for value, _ in values if isinstance(value, str)]:
         refuse_queries(rows.select(*map(f.expr, texts)), texts, name="value")
-    return {
+    return planned | {
         field.name: _fit(rows, value, field, kind, exact=field.name in exact)
         for (value, field), kind in zip(values, kinds, strict=True)
     }
 
 
 def _column(value: Value) -> Column:
-    return f.expr(value) if isinstance(value, str) else value
+    match value:
+        case str():
+            return f.expr(value)
+        case Planned():
+            return value.column
+        case InFields():
+            return value.own.column
+    return value
 
 
 def _kinds(rows: DataFrame, values: Sequence[Value]) -> list[t.DataType]:
@@ -113,8 +141,7 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, 
             f"column {field.name!r} has the type {own.simpleString()}, which cannot take {value!r:.200} of the type "
             f"{kind.simpleString()}; cast it in the expression"
         )
-    among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else value
-    if not is_deterministic(rows, among.isNotNull()):
+    if not _is_deterministic(rows, value):
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} is not deterministic, and has the type "
             f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
@@ -128,6 +155,44 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, 
         return fitted, given.isNotNull() & misfit
 
     return Assigned(value, True, fit)
+
+
+def _is_deterministic(rows: DataFrame, value: Value) -> bool:
+    if isinstance(value, Planned):
+        return value.is_deterministic
+    among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else _column(value)
+    return is_deterministic(rows, among.isNotNull())
+
+
+def _fit_fields(rows: DataFrame, value: InFields, field: t.StructField) -> Assigned:
+    """The column with its new fields, each fitted to its type."""
+    fitted: dict[tuple[str, ...], Fitted] = {}
+    for path, given in value.values.items():
+        kind: t.DataType = field.dataType
+        for name in path:
+            kind = _member(kind, name, field)
+        leaf = t.StructField(".".join((field.name, *path)), kind)
+        fitted[path] = _fit(rows, given, leaf, given.type, exact=False).fitted()
+    misfits = [misfit for _, misfit in fitted.values() if misfit is not None]
+    whole = _with_fields(value.own.column, field.dataType, (), {path: column for path, (column, _) in fitted.items()})
+    return Assigned(value, bool(misfits), lambda _: (whole, reduce(or_, misfits) if misfits else None))
+
+
+def _member(kind: t.DataType, name: str, field: t.StructField) -> t.DataType:
+    found = kind[name].dataType if isinstance(kind, t.StructType) and name in kind.fieldNames() else None
+    if found is None:
+        raise InvalidInputError(f"column {field.name!r} has no field {name!r:.100} that can be set by itself")
+    return found
+
+
+def _with_fields(own: Column, kind: t.DataType, path: tuple[str, ...], new: Mapping[tuple[str, ...], Column]) -> Column:
+    if path in new:
+        return new[path]
+    if not isinstance(kind, t.StructType) or not any(it[: len(path)] == path for it in new):
+        return own
+    return f.struct(
+        *(_with_fields(own.getField(it.name), it.dataType, (*path, it.name), new).alias(it.name) for it in kind.fields)
+    )
 
 
 _TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)

@@ -24,6 +24,7 @@ from dbio_commit.spark.read.scan import scan_files, whole
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.held import without_case
 from dbio_commit.spark.sql.conditions import check, holds, refuse_foreign
+from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.sql.values import Fitted, as_type, assign
 from dbio_commit.spark.write.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
@@ -32,13 +33,15 @@ from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
 
 
-def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None) -> DataFrame:
+def rows_to_write(
+    data: DataFrame, plan: WritePlan, fates: Column | None = None, named: Named = as_they_are
+) -> DataFrame:
     """The data with the table's columns, in its order, and FATE: filled in and checked.
 
-    `fates` are the fates of rows that violate nothing; None: INSERTED. Raises InvalidInputError for constraints that
-    Spark cannot evaluate for such rows.
+    `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. Raises
+    InvalidInputError for constraints that Spark cannot evaluate for such rows.
     """
-    rows, schema = _with_columns(data, plan.mapping.schema), plan.mapping.schema
+    rows, schema = named(_with_columns(data, plan.mapping.schema)), plan.mapping.schema
     with without_case(data.sparkSession):
         bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}

@@ -14,6 +14,7 @@ class FakeSession:
 
     def __init__(self, **settings: str) -> None:
         self.settings, self.conf = dict(settings), self
+        self.session_id = str(id(self))
 
     def get(self, name: str, default: str | None = None) -> str | None:
         return self.settings.get(name, default)

@@ -42,6 +42,7 @@ class FakeConf:
 class FakeSession:
     def __init__(self, **settings: str) -> None:
         self.conf = FakeConf(**settings)
+        self.session_id = str(id(self))
 
 
 def session(**settings: str) -> tuple[SparkSession, dict[str, str]]:

@@ -1,0 +1,95 @@
+package dbio_commit;
+
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.SchemaPruning;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.None$;
+import scala.Option;
+import scala.collection.immutable.ArraySeq$;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * The last rule of the optimizer: a scan of a dbio table becomes a relation of files, as `spark.read.parquet` has it. Then
+ * Spark's own strategy plans the read: vectorized, with pushed filters, and with the columns and fields that are needed.
+ */
+public class Reading extends Rule {
+  public TreeNode apply(TreeNode plan) {
+    if (Statements.targetOf((LogicalPlan) plan) != null) return plan; // `Statement` reads the table itself
+    Replace replace = new Replace();
+    LogicalPlan found = (LogicalPlan) ((LogicalPlan) plan).transform(replace);
+    return replace.any ? SchemaPruning.apply(found) : found;
+  }
+
+  /** The plan that reads the rows of the table, with these attributes. */
+  static LogicalPlan planOf(SqlTable table, Seq output) {
+    Object rows = table.rows();
+    return rows instanceof HadoopFsRelation ? relation(rows, output) : named((LogicalPlan) rows, output);
+  }
+
+  private static LogicalPlan relation(Object files, Seq output) {
+    Constructor constructor = LogicalRelation.class.getConstructors()[0];
+    Object[] given = {files, output, None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
+    try {
+      return (LogicalPlan) constructor.newInstance(Arrays.copyOf(given, constructor.getParameterTypes().length));
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** The same rows, whose columns have the ids of the attributes with their names; other columns keep their ids. */
+  static LogicalPlan named(LogicalPlan plan, Seq attributes) {
+    List columns = new ArrayList();
+    for (int i = 0; i < plan.output().size(); i++) {
+      Attribute own = (Attribute) plan.output().apply(i);
+      Attribute wanted = own;
+      for (int j = 0; j < attributes.size(); j++) {
+        if (((Attribute) attributes.apply(j)).name().equals(own.name())) wanted = (Attribute) attributes.apply(j);
+      }
+      columns.add(as(own, wanted));
+    }
+    return new Project((Seq) ArraySeq$.MODULE$.unsafeWrapArray(columns.toArray()), plan);
+  }
+
+  /** The same rows, whose first columns have the ids of these attributes, one by one. */
+  static LogicalPlan inOrder(LogicalPlan plan, Seq attributes) {
+    List columns = new ArrayList();
+    for (int i = 0; i < plan.output().size(); i++) {
+      Attribute own = (Attribute) plan.output().apply(i);
+      columns.add(i < attributes.size() ? as(own, (Attribute) attributes.apply(i)) : own);
+    }
+    return new Project((Seq) ArraySeq$.MODULE$.unsafeWrapArray(columns.toArray()), plan);
+  }
+
+  private static Object as(Attribute own, Attribute wanted) {
+    if (wanted.exprId().equals(own.exprId())) return own;
+    return new Alias(own, own.name(), wanted.exprId(), (Seq) Nil$.MODULE$, (Option) None$.MODULE$, (Seq) Nil$.MODULE$);
+  }
+
+  private static class Replace extends AbstractPartialFunction {
+    boolean any;
+
+    public boolean isDefinedAt(Object plan) {
+      return plan instanceof DataSourceV2ScanRelation && ((DataSourceV2ScanRelation) plan).scan() instanceof SqlTable.Rows;
+    }
+
+    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
+      if (!isDefinedAt(plan)) return otherwise.apply(plan);
+      any = true;
+      DataSourceV2ScanRelation scan = (DataSourceV2ScanRelation) plan;
+      return planOf(((SqlTable.Rows) scan.scan()).table, scan.output());
+    }
+  }
+}

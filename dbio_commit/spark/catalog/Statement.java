@@ -1,0 +1,199 @@
+package dbio_commit;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
+import org.apache.spark.sql.catalyst.plans.logical.InsertAction;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.LeafV2CommandExec;
+import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
+import scala.Option;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Runs a DELETE, UPDATE, MERGE or INSERT: Python gets the expressions of the analysed statement, and writes, see
+ * `statements.py`. Tables that the statement reads are read as they were when Spark analysed it.
+ */
+public class Statement extends V2CommandExec implements LeafV2CommandExec {
+  private final LogicalPlan optimized;
+  private final SqlTable table;
+
+  public Statement(LogicalPlan optimized, SqlTable table) { // Spark copies it by the elements of the product
+    this.optimized = optimized;
+    this.table = table;
+  }
+
+  public Seq output() { return (Seq) Nil$.MODULE$; }
+  public Seq children() { return (Seq) Nil$.MODULE$; }
+  public TreeNode withNewChildrenInternal(IndexedSeq changed) { return this; }
+  public int productArity() { return 2; }
+  public Object productElement(int i) { return i == 0 ? (Object) optimized : table; }
+  public boolean canEqual(Object other) { return other instanceof Statement; }
+  public String nodeName() { return "Dbio" + optimized.nodeName(); }
+
+  public Seq run() {
+    LogicalPlan plan = analyzed();
+    SparkSession session = (SparkSession) session();
+    LogicalPlan target = (LogicalPlan) plan.productElement(0);
+    SqlTable table = Statements.targetOf(plan);
+    Pin pin = new Pin(table);
+    Seq columns = target.output();
+    if (plan instanceof DeleteFromTable) {
+      Piece where = piece((Expression) plan.productElement(1), new ConditionText(null, null), pin);
+      Asking.ask(session, "delete", new Object[] {table.token, columns, where, Boolean.valueOf(pin.readsTarget)});
+    } else if (plan instanceof UpdateTable) {
+      ConditionText texts = new ConditionText(null, null);
+      Object[] values = assigned((Seq) plan.productElement(1), texts, pin);
+      Option given = (Option) plan.productElement(2);
+      Piece where = piece(given.isDefined() ? (Expression) given.get() : Literal$.MODULE$.TrueLiteral(), texts, pin);
+      Asking.ask(session, "update", new Object[] {table.token, columns, where, values, Boolean.valueOf(pin.readsTarget)});
+    } else if (plan instanceof MergeIntoTable) {
+      LogicalPlan source = pin.in((LogicalPlan) plan.productElement(1));
+      ConditionText texts = new ConditionText(columns, source.output());
+      Piece on = piece((Expression) plan.productElement(2), texts, pin);
+      List clauses = new ArrayList();
+      String[] rows = {"matched", "not_matched", "not_matched_by_source"};
+      for (int i = 0; i < 3; i++) addClauses(clauses, rows[i], (Seq) plan.productElement(3 + i), texts, pin);
+      Object frame = Dataset$.MODULE$.ofRows(session, source);
+      Asking.ask(session, "merge", new Object[] {table.token, columns, source.output(), frame, on, clauses.toArray(),
+          Boolean.valueOf(pin.readsTarget)});
+    } else {
+      boolean replaces = plan instanceof OverwriteByExpression;
+      int i = replaces ? 2 : 1; // where the rows are; their options come next
+      String mode = replaces ? "overwrite" : plan instanceof AppendData ? "append" : "overwrite_partitions";
+      Expression replaced = replaces ? (Expression) plan.productElement(1) : null;
+      boolean some = replaced != null && !replaced.equals(Literal$.MODULE$.TrueLiteral());
+      Piece where = some ? piece(replaced, new ConditionText(null, null), pin) : null;
+      Object rows = Dataset$.MODULE$.ofRows(session, pin.in((LogicalPlan) plan.productElement(i)));
+      Asking.ask(session, "insert", new Object[] {table.token, columns, mode, where, rows,
+          options((scala.collection.Map) plan.productElement(i + 1)), Boolean.valueOf(pin.readsTarget)});
+    }
+    if (table instanceof NewTable) ((NewTable) table).written();
+    refreshCached(session, target);
+    return (Seq) Nil$.MODULE$;
+  }
+
+  /** The statement as Spark analysed it. After that, the optimizer changes subqueries in ways that only it understands. */
+  private LogicalPlan analyzed() {
+    String id = sparkContext().getLocalProperty("spark.sql.execution.id");
+    QueryExecution query = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+    LogicalPlan plan = query == null ? null : query.analyzed();
+    return plan != null && plan.getClass() == optimized.getClass() ? plan : optimized;
+  }
+
+  /** Names and values in turns, with zero bytes between them. */
+  private static String options(scala.collection.Map options) {
+    List texts = new ArrayList();
+    scala.collection.Iterator all = options.iterator();
+    while (all.hasNext()) {
+      scala.Tuple2 option = (scala.Tuple2) all.next();
+      texts.add(option._1());
+      texts.add(option._2());
+    }
+    return String.join("\0", texts);
+  }
+
+  private static Piece piece(Expression expression, ConditionText texts, Pin pin) {
+    return new Piece(pin.in(expression), texts);
+  }
+
+  /** In turns: what is set, as `Piece.keyOf` says; its value; and the column that it is, or is in. */
+  private static Object[] assigned(Seq assignments, ConditionText texts, Pin pin) {
+    Object[] found = new Object[3 * assignments.size()];
+    for (int i = 0; i < assignments.size(); i++) {
+      Assignment one = (Assignment) assignments.apply(i);
+      found[3 * i] = Piece.keyOf(one);
+      found[3 * i + 1] = piece(Piece.valueOf(one), texts, pin);
+      found[3 * i + 2] = new Piece(Piece.columnOf(one), texts);
+    }
+    return found;
+  }
+
+  private static void addClauses(List found, String rows, Seq actions, ConditionText texts, Pin pin) {
+    for (int i = 0; i < actions.size(); i++) {
+      MergeAction action = (MergeAction) actions.apply(i);
+      Option condition = action.condition();
+      Piece where = condition.isDefined() ? piece((Expression) condition.get(), texts, pin) : null;
+      Seq values = action instanceof UpdateAction ? ((UpdateAction) action).assignments()
+          : action instanceof InsertAction ? ((InsertAction) action).assignments() : null;
+      String what = action instanceof UpdateAction ? "update" : action instanceof InsertAction ? "insert" : "delete";
+      found.add(new Object[] {rows, what, where, values == null ? null : assigned(values, texts, pin)});
+    }
+  }
+
+  /** After its own writes, Spark refreshes what CACHE TABLE has stored of a table; this is such a write. */
+  private static void refreshCached(SparkSession session, LogicalPlan target) {
+    while (!(target instanceof DataSourceV2Relation) && target.children().size() == 1) {
+      target = (LogicalPlan) target.children().head();
+    }
+    if (!(target instanceof DataSourceV2Relation) || session.sharedState().cacheManager().isEmpty()) return;
+    DataSourceV2Relation relation = (DataSourceV2Relation) target;
+    if (relation.identifier().isEmpty() || relation.catalog().isEmpty()) return;
+    Identifier ident = (Identifier) relation.identifier().get();
+    StringBuilder name = new StringBuilder(SqlTable.quoted(((CatalogPlugin) relation.catalog().get()).name()));
+    for (int i = 0; i < ident.namespace().length; i++) name.append(".").append(SqlTable.quoted(ident.namespace()[i]));
+    session.catalog().refreshTable(name.append(".").append(SqlTable.quoted(ident.name())).toString());
+  }
+
+  /** Replaces dbio tables by the files of their snapshots, in subqueries, too. */
+  private static class Pin extends AbstractPartialFunction {
+    private final SqlTable target;
+    boolean readsTarget; // as it is now
+
+    Pin(SqlTable target) { this.target = target; }
+
+    LogicalPlan in(LogicalPlan plan) { return (LogicalPlan) plan.transformUpWithSubqueries(this); }
+
+    Expression in(Expression expression) { return (Expression) expression.transform(new InSubqueries(this)); }
+
+    public boolean isDefinedAt(Object plan) {
+      return plan instanceof DataSourceV2Relation && Statements.sqlTable(((DataSourceV2Relation) plan).table()) != null;
+    }
+
+    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
+      if (!isDefinedAt(plan)) return otherwise.apply(plan);
+      SqlTable read = Statements.sqlTable(((DataSourceV2Relation) plan).table());
+      if (read.id.equals(target.id) && !read.isEarlier) {
+        readsTarget = true;
+        if (!read.equals(target)) throw new IllegalStateException("dbio_commit.CommitConflictError: " + target.name
+            + " was changed by another commit while Spark analysed the statement; nothing was written: try again");
+      }
+      return Reading.planOf(read, ((DataSourceV2Relation) plan).output());
+    }
+  }
+
+  private static class InSubqueries extends AbstractPartialFunction {
+    private final Pin pin;
+
+    InSubqueries(Pin pin) { this.pin = pin; }
+
+    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      SubqueryExpression query = (SubqueryExpression) expression;
+      return query.withNewPlan(pin.in((LogicalPlan) query.plan()));
+    }
+  }
+}

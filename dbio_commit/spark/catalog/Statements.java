@@ -1,0 +1,60 @@
+package dbio_commit;
+
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.Option;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.collection.immutable.$colon$colon;
+
+/** Plans DELETE, UPDATE, MERGE and INSERT on dbio tables, before Spark's own strategies refuse them. */
+public class Statements extends SparkStrategy {
+  public Seq apply(LogicalPlan plan) {
+    SqlTable table = targetOf(plan);
+    return (Seq) (table == null ? Nil$.MODULE$ : new $colon$colon(new Statement(plan, table), Nil$.MODULE$));
+  }
+
+  /** The table that the statement changes; null for another plan, or another kind of table. */
+  static SqlTable targetOf(LogicalPlan plan) {
+    boolean isKnown = plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable
+        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic;
+    LogicalPlan target = isKnown ? (LogicalPlan) plan.productElement(0) : null;
+    while (target != null) {
+      if (target instanceof DataSourceV2Relation) return sqlTable(((DataSourceV2Relation) target).table());
+      if (target instanceof DataSourceV2ScanRelation) target = ((DataSourceV2ScanRelation) target).relation();
+      else if (target instanceof InMemoryRelation) target = cached((InMemoryRelation) target);
+      else if (target instanceof LogicalRelation) return tableOf(((LogicalRelation) target).relation());
+      else target = target.children().size() == 1 ? (LogicalPlan) target.children().head() : null;
+    }
+    return null;
+  }
+
+  /** The plan of the rows that CACHE TABLE has stored. */
+  private static LogicalPlan cached(InMemoryRelation relation) {
+    Object builder = relation.cacheBuilder();
+    try {
+      return (LogicalPlan) builder.getClass().getMethod("logicalPlan", new Class[0]).invoke(builder, new Object[0]);
+    } catch (ReflectiveOperationException e) { // before Spark 4.0
+      Option plan = relation.cacheBuilder().cachedPlan().logicalLink();
+      return plan.isDefined() ? (LogicalPlan) plan.get() : null;
+    }
+  }
+
+  private static SqlTable tableOf(Object relation) {
+    Object index = relation instanceof HadoopFsRelation ? ((HadoopFsRelation) relation).location() : null;
+    return index instanceof SkippingIndex ? ((SkippingIndex) index).table : null;
+  }
+
+  static SqlTable sqlTable(Object table) { return table instanceof SqlTable ? (SqlTable) table : null; }
+}

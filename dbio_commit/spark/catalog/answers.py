@@ -1,0 +1,213 @@
+"""Answers what `Asking.java` asks: about tables in the catalog `dbio`, and about the queries that read them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from cachetools import LRUCache
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.base.forks import ProcessLock
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.options import Mode
+from dbio_commit.protocol import names
+from dbio_commit.spark.catalog import creation
+from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
+from dbio_commit.spark.catalog.statements import SqlStatements
+from dbio_commit.spark.catalog.tables import SqlTables, as_of
+from dbio_commit.spark.session.bridge import bridge_of
+from dbio_commit.spark.session.conf import is_connect, java_class, open_table
+from dbio_commit.spark.session.errors import errors_of_jvm
+from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready
+
+_BRIDGE, _TOPIC = "dbio_commit.catalog", "catalog"
+"""As `Asking.java` has them."""
+_SETTING = "spark.sql.catalog.dbio"
+_MOST_SESSIONS = 64
+
+_log = get_logger(__name__)
+
+
+class Answers:
+    """Answers for all sessions of an application."""
+
+    def __init__(self) -> None:
+        self.context: SparkContext | None = None
+        self.roots: dict[str, str] = {}
+        self.tables = SqlTables()
+        self.statements = SqlStatements(self.tables)
+        self._lock = ProcessLock()
+        self._sessions: LRUCache[str, SparkSession] = LRUCache(_MOST_SESSIONS)
+
+    def answer(self, verb: str, asked: Any) -> str:
+        """An answer that is no text is put into `asked[0]`; and so is an error of Spark, which Java then throws."""
+        verbs: dict[str, Callable[..., Any]] = {
+            "load": self._load,
+            "exists": self._exists,
+            "rows": self.tables.rows,
+            "skip": self.tables.skip,
+            "tables": self._tables,
+            "namespaces": self._namespaces,
+            "place": self._place,
+            "drop": self._drop,
+            "create": self._create,
+            "stage": self._stage,
+            "alter": self._alter,
+            "truncate": self.statements.truncate,
+            "delete": self.statements.delete,
+            "update": self.statements.update,
+            "merge": self.statements.merge,
+            "insert": self.statements.insert,
+        }
+        try:
+            found = verbs[verb](self.session(asked[1]), *asked[2])
+        except Py4JJavaError as error:
+            found = error.java_exception
+        except CapturedException as error:
+            if error._origin is None:
+                raise
+            found = error._origin
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            asked[0] = found
+        return ""
+
+    def session(self, session: Any) -> SparkSession:
+        """The session of the JVM as one of Python."""
+        uuid = str(session.sessionUUID())
+        with self._lock:
+            if (found := self._sessions.get(uuid)) is None:
+                assert self.context is not None
+                found = self._sessions[uuid] = SparkSession(self.context, session)
+            return found
+
+    def know(self, spark: SparkSession) -> None:
+        """Answers for this session with this object, rather than with another one for the same session."""
+        session: Any = spark._jsparkSession
+        with self._lock:
+            self._sessions[str(session.sessionUUID())] = spark
+
+    # --- tables ---
+
+    def _load(
+        self, spark: SparkSession, catalog: str, namespace: Any, name: str, version: str | None, micros: int | None
+    ) -> Any:
+        parts = [*namespace, name]
+        path = path_of(self.roots, parts)
+        if path is None:
+            return None
+        with suppress(TableNotFoundError):
+            return self.tables.load(spark, ".".join([catalog, *parts]), path, as_of(version, micros))
+        return None
+
+    def _exists(self, spark: SparkSession, namespace: Any, name: str) -> Any:
+        path = path_of(self.roots, [*namespace, name])
+        with suppress(TableNotFoundError):
+            if path is not None:
+                found = open_table(spark, path, None).snapshot()
+                return True if found.tid is not None or found.files else None  # a failed first write leaves no table
+        return None
+
+    def _drop(self, spark: SparkSession, namespace: Any, name: str, everything: bool) -> bool:
+        path = path_of(self.roots, [*namespace, name])
+        if path is None:
+            return False
+        try:
+            open_table(spark, path, None).drop(everything=everything)
+        except TableNotFoundError:
+            return False
+        except InvalidInputError as error:
+            hint = "" if everything else "; DROP TABLE … PURGE removes a table with all of its rows"
+            raise InvalidInputError(f"{error}{hint}") from error
+        return True
+
+    def _create(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> None:
+        creation.create(spark, self._path(namespace, name), creation.schema_of(schema), by, dict(properties), mode)
+
+    def _stage(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> str:
+        return creation.staged(self._path(namespace, name), mode, by, dict(properties))
+
+    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any) -> None:
+        creation.alter(spark, self._path(namespace, name), creation.schema_of(added), dict(settings))
+
+    def _path(self, namespace: Any, name: str) -> str:
+        parts = [*namespace, name]
+        path = path_of(self.roots, parts)
+        if path is None:
+            raise InvalidInputError(
+                f"{'.'.join(parts)!r:.200} is below no root; name the root in dbio.enable(spark, roots={{…}}), or name "
+                "the table by its path"
+            )
+        return path
+
+    # --- namespaces ---
+
+    def _place(self, spark: SparkSession, namespace: Any) -> str | None:
+        parts = [*namespace]
+        return self.roots.get(parts[0]) if len(parts) == 1 else path_of(self.roots, parts)
+
+    def _tables(self, spark: SparkSession, namespace: Any) -> str:
+        return "\0".join(self._below(spark, [*namespace])[0])
+
+    def _namespaces(self, spark: SparkSession, namespace: Any) -> str:
+        parts = [*namespace]
+        return "\0".join(self._below(spark, parts)[1] if parts else sorted(self.roots))
+
+    def _below(self, spark: SparkSession, namespace: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The names of the tables, and of the other directories, directly in the namespace."""
+        path = self._place(spark, namespace) if namespace else None
+        if path is None:
+            return [], []
+        store = open_table(spark, path, None).store
+        inside = sorted(it for it in store.list_directory().directories if not names.is_hidden(it))
+        found = store.stat_many([names.join(it, names.DESCRIPTOR) for it in inside])
+        tables = [name for name, descriptor in zip(inside, found, strict=True) if descriptor]
+        return tables, [name for name in inside if name not in {*tables}]
+
+
+_answers = Answers()
+
+
+def enable_catalog(spark: SparkSession, roots: Roots) -> None:
+    """Adds the catalog `dbio` to the session, and to all sessions that the application makes from now on.
+
+    The roots of several calls add up; a later call may give a name another root. If Spark does not accept the classes,
+    it logs a WARNING. Raises InvalidInputError for bad roots.
+    """
+    named = named_roots(roots)
+    if is_connect(spark):
+        if spark.conf.get(_SETTING, None) is None:
+            spark.conf.set(_SETTING, _NOT_OVER_CONNECT)
+        return
+    if not all(is_ready(spark, it, without=_WITHOUT) for it in (SNAPSHOT_FILE_INDEX, CATALOG)):
+        return
+    own = spark.conf.get(_SETTING, None)
+    if own not in (None, CATALOG.name):
+        _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
+        return
+    errors_of_jvm()
+    bridge = bridge_of(spark)
+    bridge.answer(_TOPIC, _answers.answer)
+    _answers.context = spark.sparkContext
+    _answers.roots |= named
+    _answers.know(spark)
+    java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
+    spark.conf.set(_SETTING, CATALOG.name)
+    spark.sparkContext._jsc.sc().conf().set(_SETTING, CATALOG.name)  # later sessions begin with it
+
+
+_NOT_OVER_CONNECT = (
+    "none, because this Spark Connect server was not started with dbio: SQL cannot name dbio tables here, so use "
+    "dbio.read, dbio.delete, dbio.update and dbio.merge"
+)
+"""Spark's error about a catalog names the class that the setting has, and so shows this text."""
+_WITHOUT = "SQL cannot read dbio tables, and the functions of dbio_commit work"

@@ -1,0 +1,188 @@
+"""DELETE, UPDATE, MERGE and INSERT in SQL: what the functions of these names do, with analysed expressions."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.spark.catalog.creation import is_staged, write_staged
+from dbio_commit.spark.catalog.tables import SqlTables
+from dbio_commit.spark.committer.writes import app_of
+from dbio_commit.spark.rewrite.base import Rewrite
+from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
+from dbio_commit.spark.rewrite.clauses import Clause
+from dbio_commit.spark.rewrite.frame import write_frame
+from dbio_commit.spark.rewrite.merge import merge_rows
+from dbio_commit.spark.session.conf import java_class
+from dbio_commit.spark.sql.planned import Named, Planned
+from dbio_commit.spark.sql.values import InFields, Value
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, number_option
+
+RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
+"""Settings with the options of these names, as `dbio.delete` has them."""
+
+
+class SqlStatements:
+    """Runs statements on the tables that queries have loaded."""
+
+    def __init__(self, tables: SqlTables) -> None:
+        self._tables = tables
+
+    def truncate(self, spark: SparkSession, token: str) -> None:
+        table = self._tables.find(spark, token).table
+        options = _options(spark)
+        options.attempt(table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
+
+    def delete(self, spark: SparkSession, token: str, columns: Any, where: Any, reads_target: bool) -> None:
+        condition = Planned(spark, where)
+        self._run(spark, token, columns, reads_target, lambda rewrite: replace_rows(rewrite, condition, None))
+
+    def insert(
+        self,
+        spark: SparkSession,
+        token: str,
+        columns: Any,
+        mode: Mode,
+        where: Any,
+        data: Any,
+        options: str,
+        reads_target: bool,
+    ) -> None:
+        """An overwrite that reads its table commits only if the table is still as it was read."""
+        given = _pairs(options)
+        if is_staged(token):
+            write_staged(spark, token, DataFrame(data, spark), _write_options(given))
+            return
+        read = self._tables.find(spark, token)
+        commit = replace(_options(spark), app=app_of(spark, given))
+        if reads_target and mode != "append":
+            commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)
+        write_frame(
+            DataFrame(data, spark),
+            read.table,
+            mode=mode,
+            partition_by=None,
+            options=_write_options(given),
+            commit=commit,
+            replaced=None if where is None else Planned(spark, where),
+            named=_named(spark, columns),
+            snapshot=read.snapshot if reads_target else None,
+        )
+
+    def update(
+        self, spark: SparkSession, token: str, columns: Any, where: Any, values: Any, reads_target: bool
+    ) -> None:
+        condition, new = Planned(spark, where), _values(spark, values)
+        self._run(spark, token, columns, reads_target, lambda rewrite: update_rows(rewrite, new, condition))
+
+    def merge(
+        self,
+        spark: SparkSession,
+        token: str,
+        columns: Any,
+        source_columns: Any,
+        source: Any,
+        on: Any,
+        clauses: Any,
+        reads_target: bool,
+    ) -> None:
+        frame, match = DataFrame(source, spark), Planned(spark, on)
+        given = [_clause(spark, *clause) for clause in clauses]
+        frames = java_class(spark._jvm, "dbio_commit.Frames")
+
+        def named(rows: DataFrame) -> DataFrame:
+            return DataFrame(frames.inOrder(spark._jsparkSession, rows._jdf, source_columns), spark)
+
+        self._run(
+            spark,
+            token,
+            columns,
+            reads_target,
+            lambda rewrite: merge_rows(rewrite, frame, match, given, named=named),
+        )
+
+    def _run(
+        self, spark: SparkSession, token: str, columns: Any, reads_target: bool, run: Callable[[Rewrite], Commit]
+    ) -> None:
+        """Runs a rewrite. One that reads its table in a subquery changes the state of the table that it has read."""
+        read = self._tables.find(spark, token)
+        named, options = _named(spark, columns), _options(spark)
+        if reads_target:
+            options = replace(options, retries=0)  # Spark would have to analyse the statement again
+        state = read.snapshot if reads_target else None
+
+        def attempt() -> Commit:
+            return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=state))
+
+        options.attempt(read.table, attempt)
+
+
+def _named(spark: SparkSession, columns: Any) -> Named:
+    """Gives rows the ids of these columns, attributes of the JVM."""
+    frames = java_class(spark._jvm, "dbio_commit.Frames")
+    return lambda rows: DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
+
+
+def _pairs(options: str) -> dict[str, str]:
+    """The options of a write, by their names in lower case. Raises InvalidInputError for one that INSERT has not."""
+    each = iter(options.split("\0") if options else ())
+    found = {name.lower(): value for name, value in zip(each, each, strict=True)}
+    if unknown := sorted(found.keys() - _OPTIONS):
+        raise InvalidInputError(
+            f"a write to the catalog dbio knows no option {', '.join(unknown)}; it knows {', '.join(sorted(_OPTIONS))}"
+        )
+    return found
+
+
+_OPTIONS = {"txnappid", "txnversion", "compression", "maxrecordsperfile"}
+
+
+def _write_options(options: dict[str, str]) -> WriteOptions:
+    return WriteOptions(
+        compression=cast(Compression, options.get("compression", "snappy")),
+        max_records_per_file=number_option(options, "maxRecordsPerFile") or 0,
+    )
+
+
+def _options(spark: SparkSession) -> CommitOptions:
+    """The options of the session's statements. Raises InvalidInputError."""
+    retries = spark.conf.get(RETRIES, None) or "0"
+    if not (retries.isascii() and retries.isdigit()):
+        raise InvalidInputError(f"{RETRIES} is {retries!r:.100}, not a number from 0; nothing was written")
+    isolation = cast(Isolation, spark.conf.get(ISOLATION, None) or "write_serializable")
+    return CommitOptions(isolation=isolation, retries=int(retries))
+
+
+def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any) -> Clause:
+    given: Any = {
+        "rows": rows,
+        "action": action,
+        "where": None if where is None else Planned(spark, where),
+        "values": None if values is None else _values(spark, values),
+    }
+    return Clause(**given)
+
+
+def _values(spark: SparkSession, assigned: Iterable[Any]) -> dict[str, Value]:
+    """The values by column. Raises InvalidInputError if one is set twice."""
+    found: dict[str, Value] = {}
+    fields: dict[str, tuple[Planned, dict[tuple[str, ...], Planned]]] = {}
+    each = iter(assigned)
+    for key, value, own in zip(each, each, each, strict=True):
+        name, *path = key.split("\0")
+        inside = fields.get(name, (None, {}))[1]
+        if name in found or _overlap(tuple(path), inside) or (not path and name in fields):
+            raise InvalidInputError(f"{'.'.join((name, *path))!r:.200} is set twice; nothing was written")
+        if path:
+            fields.setdefault(name, (Planned(spark, own), {}))[1][tuple(path)] = Planned(spark, value)
+        else:
+            found[name] = Planned(spark, value)
+    return found | {name: InFields(own, values) for name, (own, values) in fields.items()}
+
+
+def _overlap(path: tuple[str, ...], others: Iterable[Sequence[str]]) -> bool:
+    return any(path[: len(it)] == it or it[: len(path)] == path for it in others)

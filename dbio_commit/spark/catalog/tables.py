@@ -1,0 +1,155 @@
+"""Snapshots of tables for queries in SQL: how Spark reads one, and which files a condition leaves out.
+
+Spark keeps a `SqlTable` for each table in a plan, and this process keeps the snapshots of the last few of them. If
+Spark asks for another one, its snapshot is read again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cachetools import LRUCache
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
+from dbio_commit.base.forks import ProcessLock
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.commits import AsOf
+from dbio_commit.protocol.constraints import Constraints
+from dbio_commit.protocol.names import is_tid
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
+from dbio_commit.spark.read.file_index import nullable, relation_by_index
+from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
+from dbio_commit.spark.session.conf import java_class, open_table
+from dbio_commit.table import Table
+
+_MOST_FILES = 2_000_000
+"""At most so many files are kept in snapshots, unless the last snapshot alone has more."""
+_FILES_OF_ALL = 20_000
+"""What each snapshot counts in addition to its files, so that there are at most 100 snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSnapshot:
+    """A snapshot that a query reads."""
+
+    table: Table
+    snapshot: Snapshot
+    schema: StructType
+
+    @property
+    def weight(self) -> int:
+        return min(_MOST_FILES, _FILES_OF_ALL + len(self.snapshot.files))
+
+
+class SqlTables:
+    """The snapshots that queries read, by their tokens. A token names the table and its state."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._kept: LRUCache[str, SqlSnapshot] = LRUCache(_MOST_FILES, getsizeof=lambda it: it.weight)
+
+    def load(self, spark: SparkSession, name: str, path: str, as_of: AsOf) -> Any:
+        """The table as a `SqlTable` of the JVM. Raises TableNotFoundError, InvalidInputError, StoreError."""
+        found = _read(open_table(spark, path, None), as_of)
+        snapshot = found.snapshot
+        token = json.dumps([path, snapshot.tid, snapshot.etag])
+        with self._lock:
+            self._kept[token] = found
+        properties = {**snapshot.settings, "provider": "dbio", "location": snapshot.url, "external": "true"}
+        by = {field.name.lower(): field.name for field in found.schema.fields}
+        columns = [by[column.lower()] for column in snapshot.partition_columns]
+        schema = nullable(spark, _with_defaults(found.schema, Constraints.of(snapshot.settings).defaults).fields)
+        id = snapshot.table_id or snapshot.url
+        kind = java_class(spark._jvm, "dbio_commit.SqlTable")
+        return kind(name, id, token, schema, "\0".join(columns), properties)
+
+    def find(self, spark: SparkSession, token: str) -> SqlSnapshot:
+        """The snapshot with this token. Raises HistoryLostError if it is not known any more."""
+        with self._lock:
+            if found := self._kept.get(token):
+                return found
+        path, tid, etag = json.loads(token)
+        found = _read(open_table(spark, path, None), tid)
+        if found.snapshot.etag != etag:
+            raise HistoryLostError(
+                f"the state of {found.snapshot.url} that this query began with is not known any more; make the "
+                "DataFrame again, or run the query again"
+            )
+        with self._lock:
+            self._kept[token] = found
+        return found
+
+    def rows(self, spark: SparkSession, token: str) -> Any:
+        """A HadoopFsRelation with the snapshot's files; or a LogicalPlan, if Spark itself cannot read them."""
+        found = self.find(spark, token)
+        table, snapshot = found.table, found.snapshot
+        root = files_root(spark, table, snapshot.files)
+        if root is None and not snapshot.files and table.location is not None:
+            root = table.location.hadoop_url()
+        if root is not None:
+            refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=table.url)
+            listed = replace(snapshot, files=sized(table, snapshot.files))
+
+            def skipping(index: Any) -> Any:
+                return java_class(spark._jvm, "dbio_commit.SkippingIndex")(index, spark._jsparkSession, token)
+
+            relation = relation_by_index(spark, root, listed, found.schema, {}, skipping)
+            if relation is not None:
+                return relation
+        frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
+        return frame._jdf.queryExecution().optimizedPlan()
+
+    def skip(self, spark: SparkSession, token: str, condition: str) -> str:
+        """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
+        snapshot = self.find(spark, token).snapshot
+        kept = prune(spark, snapshot, condition).files
+        if 2 * len(kept) < len(snapshot.files):
+            return _texts("keep", [file.path for file in kept])
+        if len(kept) == len(snapshot.files):
+            return "leave"
+        paths = {file.path for file in kept}
+        return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+
+def as_of(version: str | None, micros: int | None) -> AsOf:
+    """The state that a query asks for, by VERSION AS OF or TIMESTAMP AS OF."""
+    if version is not None and not is_tid(version):
+        raise InvalidInputError(
+            f"VERSION AS OF {version!r:.200} is no tid of a commit; `dbio log` lists the tids of a table, and "
+            "TIMESTAMP AS OF takes a time"
+        )
+    return version if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def _read(table: Table, as_of: AsOf) -> SqlSnapshot:
+    snapshot = table.snapshot(as_of)
+    if as_of is None and snapshot.tid is None and not snapshot.files:
+        raise TableNotFoundError(f"{snapshot.url} has no commit: its first write has failed, or is not done yet")
+    return SqlSnapshot(table, snapshot, known_schema(table_schema(table.store, snapshot), snapshot))
+
+
+def _with_defaults(schema: StructType, defaults: Mapping[str, str]) -> StructType:
+    """The columns, with the defaults in the metadata by which Spark knows them. Existing rows keep their nulls."""
+    sql = {column.lower(): text for column, text in defaults.items()}
+    return StructType(
+        [
+            StructField(
+                it.name,
+                it.dataType,
+                it.nullable,
+                {**(it.metadata or {}), "CURRENT_DEFAULT": sql[it.name.lower()], "EXISTS_DEFAULT": "NULL"},
+            )
+            if it.name.lower() in sql
+            else it
+            for it in schema.fields
+        ]
+    )
+
+
+def _texts(first: str, more: Sequence[str]) -> str:
+    return "\0".join((first, *more))

@@ -1,0 +1,60 @@
+"""Writes a DataFrame as one transaction, for `dbio.write` and for INSERT."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from dbio_commit.base.options import Mode
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.spark.rewrite.base import Rewrite
+from dbio_commit.spark.rewrite.by_condition import replace_rows
+from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
+from dbio_commit.spark.write.constraints import rows_to_write
+from dbio_commit.spark.write.file_sizes import balanced
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.spark.write.plan import plan_write
+from dbio_commit.spark.write.written import Writing
+from dbio_commit.table import Table
+
+
+def write_frame(
+    data: DataFrame,
+    table: Table,
+    *,
+    mode: Mode,
+    partition_by: str | Sequence[str] | None,
+    options: WriteOptions,
+    commit: CommitOptions,
+    replaced: Sql | None = None,
+    named: Named = as_they_are,
+    snapshot: Snapshot | None = None,
+) -> Commit:
+    """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
+
+    `named` and `snapshot` are as in `Rewrite.of`. Raises what `dbio.write` raises.
+    """
+    spark = data.sparkSession
+
+    def attempt() -> Commit:
+        plan = plan_write(
+            table,
+            data.schema,
+            mode=mode if replaced is None else "append",
+            partition_by=partition_by,
+            options=options,
+            commit=commit,
+        )
+        if replaced is not None:
+            with balanced(data, plan) as rows:
+                return replace_rows(Rewrite.of(spark, plan, named=named, snapshot=snapshot), replaced, rows)
+        with plan.begin() as transaction:
+            writing = Writing(plan, transaction)
+            with balanced(rows_to_write(data, plan) if plan.constraints else data, plan) as rows:
+                if plan.constraints:
+                    writing.write(rows)
+                else:
+                    writing.write_all(rows)
+            return writing.commit({})
+
+    return commit.attempt(table, attempt)

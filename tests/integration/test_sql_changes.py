@@ -1,0 +1,551 @@
+"""DELETE, UPDATE, MERGE and INSERT in SQL: they do what the functions do, with expressions that no text can say."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+import dbio_commit as dbio
+from dbio_commit.spark.catalog.tables import SqlTables
+from dbio_commit.spark.rewrite.base import Rewrite
+from tests.spark_tables import SPARK_ERRORS, configured, numbers, objects
+
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _catalog(spark: SparkSession) -> None:
+    dbio.enable(spark)
+    spark.sql("CREATE OR REPLACE TEMP VIEW news AS SELECT * FROM VALUES (2L, 'two'), (3L, 'three') AS it(id, kind)")
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    """A table of 10 rows in 2 files: id (0 to 9), kind, n (as id) and inner, a struct."""
+    path = str(tmp_path / "a täble#1")
+    columns = (
+        "id",
+        "concat('k', id) AS kind",
+        "cast(id AS int) AS n",
+        "struct(id AS a, struct(id AS c) AS b) AS inner_",
+    )
+    dbio.write(spark.range(0, 10, 1, 2).selectExpr(*columns), path)
+    return path
+
+
+def rows(spark: SparkSession, path: str, columns: str = "id, kind, n") -> Rows:
+    return sorted(tuple(row) for row in dbio.read(spark, path).selectExpr(*columns.split(", ")).collect())
+
+
+def metrics(path: str) -> Mapping[str, Any]:
+    found = dbio.Table(path).history()[0].metrics
+    return {name: value for name, value in found.items() if "Rows" in name and name != "numOutputRows"}
+
+
+def changed(given: Mapping[int, tuple[Any, ...] | None]) -> Rows:
+    """The rows of the fixture, with other ones for some ids, or none."""
+    every: dict[int, tuple[Any, ...] | None] = {id: (id, f"k{id}", id) for id in range(10)}
+    return sorted(row for row in (every | dict(given)).values() if row)
+
+
+# --- DELETE -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "gone"),
+    [
+        ("id > 7", {8, 9}),
+        ("t.kind IN ('k1', 'it''s')", {1}),
+        ("exists(array(n, 100), x -> x = 4)", {4}),  # a lambda, which Spark's own text of it loses
+        ("inner_.b.c = 5", {5}),
+        ("id IN (SELECT id FROM news)", {2, 3}),
+        ("id NOT IN (SELECT id FROM news) AND id < 4", {0, 1}),
+        ("EXISTS (SELECT 1 FROM news WHERE news.id = t.id AND news.kind = 'three')", {3}),
+        ("id = (SELECT max(id) FROM {table})", {9}),
+        ("id < (SELECT count(*) FROM {table} u WHERE u.n < t.n) + 1 AND id > 5", {6, 7, 8, 9}),
+        ("id > 100", set()),
+    ],
+)
+def test_delete_removes_the_rows_for_which_the_condition_holds(
+    spark: SparkSession, path: str, condition: str, gone: set[int]
+) -> None:
+    before = len(dbio.Table(path).history())
+    spark.sql(f"DELETE FROM dbio.`{path}` t WHERE {condition.format(table=f'dbio.`{path}`')}")
+    assert rows(spark, path) == changed(dict.fromkeys(gone))
+    assert len(dbio.Table(path).history()) == before + 1
+    assert metrics(path) == {"numDeletedRows": len(gone)}
+
+
+def test_a_delete_about_partitions_reads_no_data_and_truncate_deletes_all(
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    parts = str(tmp_path / "parts")
+    dbio.write(numbers(spark, 0, 6), parts, partition_by="day")
+    before = {file.path for file in dbio.Table(parts).snapshot().files}
+    spark.sql(f"DELETE FROM dbio.`{parts}` WHERE substr(day, 2) = '1'")
+    assert {it.path for it in dbio.Table(parts).snapshot().files} == {it for it in before if it.startswith("day=d0")}
+    assert rows(spark, parts, "id") == [(0,), (2,), (4,)]
+    spark.sql(f"TRUNCATE TABLE dbio.`{path}`")
+    assert (rows(spark, path), metrics(path)) == ([], {"numDeletedRows": 10})
+
+
+# --- UPDATE -------------------------------------------------------------------------------------------------------
+
+
+def test_update_sets_columns_with_aliases_parameters_functions_and_subqueries(spark: SparkSession, path: str) -> None:
+    name = f"dbio.`{path}`"
+    spark.udf.register("twice", lambda n: 2 * n, "int")
+    spark.sql(f"UPDATE {name} AS t SET t.kind = upper(t.kind), n = twice(n) WHERE t.id = 1")
+    spark.sql(f"UPDATE {name} SET kind = :kind WHERE id = :id", {"kind": 'it\'s \\ "${x}"', "id": 4})
+    spark.sql(
+        f"UPDATE {name} t SET kind = (SELECT max(kind) FROM news WHERE news.id = t.id), n = -1 WHERE id IN (2, 5)"
+    )
+    spark.sql(f"UPDATE {name} SET n = 70 WHERE id = (SELECT max(id) FROM {name}) - 2")
+    expected = {1: (1, "K1", 2), 2: (2, "two", -1), 4: (4, 'it\'s \\ "${x}"', 4), 5: (5, None, -1), 7: (7, "k7", 70)}
+    assert sorted(rows(spark, path), key=str) == sorted(changed(expected), key=str)
+    assert metrics(path) == {"numUpdatedRows": 1, "numCopiedRows": 9}
+
+
+def test_update_sets_fields_of_structs(spark: SparkSession, path: str) -> None:
+    spark.sql(f"UPDATE dbio.`{path}` SET inner_.a = 70, inner_.b.c = id + 100, n = 5 WHERE id = 1")
+    spark.sql(f"UPDATE dbio.`{path}` SET inner_ = NULL WHERE id = 2")
+    spark.sql(f"UPDATE dbio.`{path}` SET inner_.b.c = 7 WHERE id IN (2, 3)")
+    found = {id: (a, c) for id, a, c in rows(spark, path, "id, inner_.a, inner_.b.c") if id < 5}
+    assert found == {0: (0, 0), 1: (70, 101), 2: (None, 7), 3: (3, 7), 4: (4, 4)}
+
+
+def test_settings_of_the_table_hold_for_statements(spark: SparkSession, path: str) -> None:
+    name = f"dbio.`{path}`"
+    changes = {"default.kind": "concat('d', 'x')", "check.small": "n < 100 OR n IS NULL", "change_data": "true"}
+    dbio.constrain(spark, path, changes)
+    spark.sql(f"UPDATE {name} SET kind = DEFAULT WHERE id = 1")
+    spark.sql(
+        f"MERGE INTO {name} t USING (SELECT 20L AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (id)"
+    )
+    assert [row for row in rows(spark, path, "id, kind") if row[1] == "dx"] == [(1, "dx"), (20, "dx")]
+    with pytest.raises(dbio.InvalidInputError, match=r"violates check\.small"):
+        spark.sql(f"UPDATE {name} SET n = 1000 WHERE id = 1")
+    update = dbio.Table(path).history()[1]
+    kinds = dbio.changes(spark, path, update.tid, update.tid).select("_change_type").distinct().collect()
+    assert sorted(row[0] for row in kinds) == ["update_postimage", "update_preimage"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("UPDATE {} SET n = id * 3000000000 WHERE id > 0", dbio.InvalidInputError, "9 rows get values"),
+        ("UPDATE {} SET n = kind", dbio.SchemaMismatchError, "column 'n' has the type int"),
+        ("UPDATE {} SET n = 1, n = 2", dbio.InvalidInputError, "'n' is set twice"),
+        ("UPDATE {} SET inner_.a = 1, inner_.a = 2", dbio.InvalidInputError, "'inner_.a' is set twice"),
+        ("DELETE FROM {} WHERE rand() > 0.5", PySparkException, "INVALID_NON_DETERMINISTIC_EXPRESSIONS"),
+        ("DELETE FROM {} WHERE nothing = 1", PySparkException, "UNRESOLVED_COLUMN"),
+        ("UPDATE {} SET n = 1 / (n - 1)", PySparkException, "DIVIDE_BY_ZERO"),
+        (
+            "MERGE INTO {} t USING (SELECT * FROM news UNION ALL SELECT * FROM news) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET kind = s.kind",
+            dbio.InvalidInputError,
+            "more than one row of the source",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_is_committed(
+    spark: SparkSession, path: str, statement: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        spark.sql(statement.format(f"dbio.`{path}`"))
+    assert len(dbio.Table(path).history()) == 1
+
+
+# --- MERGE --------------------------------------------------------------------------------------------------------
+
+
+def test_merge_has_all_clauses_of_spark(spark: SparkSession, path: str) -> None:
+    spark.sql(
+        f"""WITH s AS (SELECT id, max(kind) AS kind FROM news GROUP BY id UNION ALL VALUES (30L, 'x'), (31L, 'y'))
+        MERGE INTO dbio.`{path}` AS t USING s ON t.id = s.id AND t.n >= 0
+        WHEN MATCHED AND s.kind = 'two' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET t.kind = concat(t.kind, s.kind), t.inner_.a = 1000
+        WHEN NOT MATCHED AND s.id > 30 THEN INSERT (id, kind) VALUES (s.id, s.kind)
+        WHEN NOT MATCHED BY SOURCE AND t.id > 8 THEN DELETE
+        WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN UPDATE SET n = -1"""
+    )
+    expected = changed({0: (0, "k0", -1), 2: None, 3: (3, "k3three", 3), 9: None})
+    assert sorted(rows(spark, path), key=str) == sorted([*expected, (31, "y", None)], key=str)
+    assert [row for row in rows(spark, path, "id, inner_.a") if row[0] == 3] == [(3, 1000)]
+    assert metrics(path) == {
+        "numTargetRowsInserted": 1,
+        "numTargetRowsUpdated": 2,
+        "numTargetRowsDeleted": 2,
+        "numTargetRowsCopied": 6,
+    }
+
+
+def test_merge_takes_stars_a_source_that_reads_the_target_and_frames(spark: SparkSession, path: str) -> None:
+    name = f"dbio.`{path}`"
+    spark.sql(
+        f"""MERGE INTO {name} t USING (SELECT id + 8 AS id, kind, n, inner_ FROM {name} WHERE id < 3) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+    )
+    expected = {8: (8, "k0", 0), 9: (9, "k1", 1), 10: (10, "k2", 2)}
+    assert rows(spark, path) == changed(expected)
+    spark.table(name).createOrReplaceTempView("target")
+    merge: Any = spark.table("news").mergeInto(name, f.expr(f"dbio.`{path}`.id = news.id"))
+    merge.whenMatched().update({"kind": f.expr("news.kind")}).merge()
+    assert rows(spark, path) == changed(expected | {2: (2, "two", 2), 3: (3, "three", 3)})
+
+
+def test_a_merge_reads_only_files_that_may_match(spark: SparkSession, path: str) -> None:
+    before = {file.path for file in dbio.Table(path).snapshot().files}
+    spark.sql(f"MERGE INTO dbio.`{path}` t USING news s ON s.id = t.id WHEN MATCHED THEN UPDATE SET n = 0")
+    assert len(before & {file.path for file in dbio.Table(path).snapshot().files}) == 1
+    assert metrics(path)["numTargetRowsCopied"] == 3
+
+
+# --- INSERT -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(spark: SparkSession, tmp_path: Path) -> str:
+    """A table of 4 rows, partitioned by day: (0, d0), (1, d1), (2, d0), (3, d1)."""
+    path = str(tmp_path / "parts")
+    dbio.write(numbers(spark, 0, 4), path, partition_by="day")
+    return path
+
+
+def test_insert_appends_by_position_by_columns_by_name_and_from_itself(spark: SparkSession, parts: str) -> None:
+    name = f"dbio.`{parts}`"
+    spark.sql(f"INSERT INTO {name} VALUES (10, 'd0'), (11, 'd2')")
+    spark.sql(f"INSERT INTO {name} (day, id) VALUES ('d1', 12)")
+    spark.sql(f"INSERT INTO {name} BY NAME SELECT 'd1' AS day, 13L AS id")
+    spark.sql(f"INSERT INTO {name} PARTITION (day = 'd9') VALUES (14)")
+    spark.sql(f"INSERT INTO {name} SELECT id + 100, day FROM {name} WHERE id >= 12")
+    expected = [(10, "d0"), (11, "d2"), (12, "d1"), (13, "d1"), (14, "d9"), (112, "d1"), (113, "d1"), (114, "d9")]
+    assert rows(spark, parts, "id, day")[4:] == expected
+    assert [commit.operation for commit in dbio.Table(parts).history()] == ["append"] * 6
+
+
+def test_insert_overwrites_all_rows_some_partitions_or_those_of_a_condition(spark: SparkSession, parts: str) -> None:
+    name = f"dbio.`{parts}`"
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') SELECT 5L")
+    assert rows(spark, parts, "id, day") == [(0, "d0"), (2, "d0"), (5, "d1")]
+    with configured(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        spark.sql(f"INSERT OVERWRITE {name} SELECT 6L, 'd0'")
+    assert rows(spark, parts, "id, day") == [(5, "d1"), (6, "d0")]
+    spark.sql(f"INSERT INTO {name} REPLACE WHERE id > 5 SELECT 7L, 'd2'")
+    assert rows(spark, parts, "id, day") == [(5, "d1"), (7, "d2")]
+    with pytest.raises(dbio.InvalidInputError, match="does not hold for 1 rows of the data"):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE id > 5 SELECT 1L, 'd2'")
+    spark.sql(f"INSERT OVERWRITE {name} SELECT id + 1, day FROM {name}")
+    assert rows(spark, parts, "id, day") == [(6, "d1"), (8, "d2")]
+
+
+def test_an_overwrite_from_the_table_itself_loses_no_commit_of_others(
+    spark: SparkSession, parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = SqlTables.find
+
+    def find(tables: SqlTables, *args: Any) -> Any:
+        monkeypatch.setattr(SqlTables, "find", inner)
+        dbio.write(numbers(spark, 9, 10), parts)
+        return inner(tables, *args)
+
+    frame = spark.table(f"dbio.`{parts}`").selectExpr("id + 1", "day")
+    frame.createOrReplaceTempView("target")
+    monkeypatch.setattr(SqlTables, "find", find)
+    with pytest.raises(dbio.CommitConflictError):
+        spark.sql(f"INSERT OVERWRITE dbio.`{parts}` SELECT * FROM dbio.`{parts}`")
+    assert rows(spark, parts, "id") == [(0,), (1,), (2,), (3,), (9,)]
+
+
+def test_frames_write_by_write_to_insert_into_and_save_as_table(spark: SparkSession, parts: str) -> None:
+    name, frame = f"dbio.`{parts}`", spark.sql("SELECT 9L AS id, 'd1' AS day")
+    for _ in range(2):  # the second one is skipped
+        frame.writeTo(name).option("txnAppId", "job").option("txnVersion", "1").append()
+    with configured(spark, {"spark.dbio.app": "nightly:2026-11-20"}):
+        for _ in range(2):
+            frame.write.insertInto(name)
+    frame.write.mode("append").saveAsTable(name)
+    assert rows(spark, parts, "id")[4:] == [(9,)] * 3
+    frame.writeTo(name).overwrite(f.col("id") == 9)
+    assert rows(spark, parts, "id") == [(0,), (1,), (2,), (3,), (9,)]
+    frame.writeTo(name).overwritePartitions()
+    assert rows(spark, parts, "id") == [(0,), (2,), (9,)]
+    with pytest.raises(dbio.InvalidInputError, match="no option color"):
+        frame.writeTo(name).option("color", "red").append()
+
+
+# --- CREATE, REPLACE and ALTER TABLE -------------------------------------------------------------------------------
+
+
+def test_a_table_is_created_with_columns_partitions_and_settings(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "new")
+    name = f"dbio.`{path}`"
+    spark.sql(
+        f"""CREATE TABLE {name} (id BIGINT NOT NULL, kind STRING DEFAULT 'none' COMMENT 'what', day STRING,
+        up STRING GENERATED ALWAYS AS (upper(day))) PARTITIONED BY (day) TBLPROPERTIES ('check.small' = 'id < 100')"""
+    )
+    settings = {
+        "check.small": "id < 100",
+        "not_null.id": "true",
+        "default.kind": "'none'",
+        "generated.up": "upper(day)",
+    }
+    assert dbio.Table(path).settings() == settings
+    spark.sql(f"INSERT INTO {name} (id, day, up) VALUES (1, 'd0', 'D0')")
+    assert rows(spark, path, "id, kind, day, up") == [(1, "none", "d0", "D0")]
+    for values in ("NULL, 'd0', 'D0'", "2, 'd0', 'x'", "200, 'd0', 'D0'"):
+        with pytest.raises(dbio.InvalidInputError, match="1 row violates"):
+            spark.sql(f"INSERT INTO {name} (id, day, up) VALUES ({values})")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (more INT COMMENT 'new', again STRING)")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('check.small' = 'id < 1000')")
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('not_null.id')")
+    assert dbio.Table(path).settings() == {
+        name: "id < 1000" if name == "check.small" else text for name, text in settings.items() if name != "not_null.id"
+    }
+    assert rows(spark, path, "id, more, again") == [(1, None, None)]
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {name} (id BIGINT)")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} (id BIGINT)")
+
+
+def test_create_table_as_select_is_one_transaction_and_leaves_no_table_if_it_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "new")
+    name = f"dbio.`{path}`"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT 1 / (id - 2) AS x, 'd0' AS day FROM range(5)")
+    assert not spark.catalog.tableExists(name)
+    spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT id, concat('d', id % 2) AS day FROM range(3)")
+    assert rows(spark, path, "id, day") == [(0, "d0"), (1, "d1"), (2, "d0")]
+    assert [commit.operation for commit in dbio.Table(path).history()] == ["append"]
+    assert dbio.Table(path).snapshot().partition_columns == ("day",)
+
+
+def test_replace_table_as_select_may_read_the_table_and_changes_nothing_if_it_fails(
+    spark: SparkSession, path: str
+) -> None:
+    name = f"dbio.`{path}`"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 1 / (id - 2) AS id FROM range(5)")
+    assert rows(spark, path) == changed({})
+    spark.sql(f"REPLACE TABLE {name} AS SELECT id + 1 AS id, 'x' AS more FROM {name} WHERE id < 2")
+    assert rows(spark, path, "id, more") == [(1, "x"), (2, "x")]
+    assert [commit.operation for commit in dbio.Table(path).history()] == ["overwrite", "append"]
+    spark.sql(f"CREATE OR REPLACE TABLE {name} (id BIGINT)")
+    assert (rows(spark, path, "id"), spark.table(name).columns) == ([], ["id"])
+
+
+def test_frames_create_and_replace_tables(spark: SparkSession, tmp_path: Path) -> None:
+    path, frame = str(tmp_path / "new"), spark.sql("SELECT 9L AS id, 'd1' AS day")
+    frame.writeTo(f"dbio.`{path}`").partitionedBy(f.col("day")).create()
+    frame.selectExpr("id + 1 AS id", "day").write.partitionBy("day").mode("overwrite").saveAsTable(f"dbio.`{path}`")
+    assert rows(spark, path, "id, day") == [(10, "d1")]
+    assert dbio.Table(path).snapshot().partition_columns == ("day",)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TABLE {} (id BIGINT) LOCATION '/tmp/elsewhere'", "the name means the path"),
+        ("CREATE TABLE {} TBLPROPERTIES ('change_data' = 'true') AS SELECT 1 AS x", "create the table with them first"),
+        ("CREATE TABLE {} (id BIGINT) TBLPROPERTIES ('color' = 'red')", "there is no setting 'color'"),
+    ],
+)
+def test_a_table_that_cannot_be_created_as_asked_is_not_created(
+    spark: SparkSession, tmp_path: Path, statement: str, message: str
+) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=message):
+        spark.sql(statement.format(f"dbio.`{tmp_path}/new`"))
+    assert not (tmp_path / "new").exists()
+
+
+# --- the same as the functions ------------------------------------------------------------------------------------
+
+
+def test_random_statements_do_what_the_functions_do(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    """Eight statements after a random seed, each on two tables: by SQL, and by the function. Rows and metrics agree."""
+    other = str(tmp_path / "other")
+    dbio.write(dbio.read(spark, path), other)
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    news: Any = spark.table("news")
+    for step in range(8):
+        low, high = sorted(chance.sample(range(-1, 14), 2))
+        where = chance.choice(
+            [f"id BETWEEN {low} AND {high}", f"n % 3 = {low % 3} AND id > {low}", f"kind = 'k{high}'"]
+        )
+        value = chance.choice(["n + 1", "cast(id AS int)", "length(kind)"])
+        sql, function = chance.choice(statements(spark, other, news, where, value, high))
+        spark.sql(sql.format(f"dbio.`{path}`"))
+        function()
+        context = f"seed {seed}, step {step}: {sql}"
+        assert sorted(rows(spark, path), key=str) == sorted(rows(spark, other), key=str), context
+        assert metrics(path) == metrics(other), context
+
+
+def statements(
+    spark: SparkSession, other: str, news: Any, where: str, value: str, id: int
+) -> list[tuple[str, Callable[[], object]]]:
+    shifted = news.selectExpr(f"id + {id} AS id", "kind")
+    on = "target.id = source.id"
+    clauses = [
+        dbio.when_matched("target.n % 2 = 0").update({"kind": "source.kind"}),
+        dbio.when_not_matched().insert({"id": "source.id", "kind": "source.kind"}),
+    ]
+    return [
+        (f"DELETE FROM {{}} WHERE {where} AND id > 3", lambda: dbio.delete(spark, other, f"{where} AND id > 3")),
+        (f"UPDATE {{}} SET n = {value} WHERE {where}", lambda: dbio.update(spark, other, {"n": value}, where)),
+        (
+            f"MERGE INTO {{}} AS target USING (SELECT id + {id} AS id, kind FROM news) AS source ON {on} "
+            f"WHEN MATCHED AND target.n % 2 = 0 THEN UPDATE SET kind = source.kind "
+            "WHEN NOT MATCHED THEN INSERT (id, kind) VALUES (source.id, source.kind)",
+            lambda: dbio.merge(spark, other, shifted, on, clauses),
+        ),
+    ]
+
+
+# --- beside other writers and threads -----------------------------------------------------------------------------
+
+
+def test_statements_that_meet_are_tried_again_by_the_setting(spark: SparkSession, path: str) -> None:
+    def count_up() -> None:
+        for _ in range(2):
+            spark.sql(f"UPDATE dbio.`{path}` SET n = n + 1 WHERE id < 5")
+
+    with configured(spark, {"spark.dbio.retries": "20"}):
+        in_threads(count_up, count_up)
+    assert rows(spark, path) == [(id, f"k{id}", id + 4 * (id < 5)) for id in range(10)]
+
+
+def test_a_statement_that_reads_its_table_conflicts_with_all_changes_since(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The maximum is another one after the other writer's commit, which came after Spark analysed the statement."""
+    inner = SqlTables.find
+
+    def find(tables: SqlTables, *args: Any) -> Any:
+        found = inner(tables, *args)
+        monkeypatch.setattr(SqlTables, "find", inner)
+        dbio.delete(spark, path, "id = 9")
+        return found
+
+    monkeypatch.setattr(SqlTables, "find", find)
+    with configured(spark, {"spark.dbio.retries": "3"}), pytest.raises(dbio.CommitConflictError):
+        spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = (SELECT max(id) FROM dbio.`{path}`)")
+    assert rows(spark, path) == changed({9: None})
+
+
+def test_settings_of_statements_are_checked(spark: SparkSession, path: str) -> None:
+    for settings in ({"spark.dbio.retries": "many"}, {"spark.dbio.isolation": "none"}):
+        with configured(spark, settings), pytest.raises(dbio.InvalidInputError):
+            spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = 1")
+
+
+def test_jobs_of_a_statement_are_in_the_job_group_of_its_thread(spark: SparkSession, path: str) -> None:
+    tracker, context = spark.sparkContext.statusTracker(), spark.sparkContext
+    jobs: list[set[int]] = []
+    for group in ("sql one", "sql two"):
+        context.setJobGroup(group, group)
+        try:
+            spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = {len(jobs)}")
+        finally:
+            context._jsc.sc().clearJobGroup()
+        jobs.append(set(tracker.getJobIdsForGroup("sql one")))
+    assert jobs[0] == jobs[1] != set()
+    assert tracker.getJobIdsForGroup("sql two")
+
+
+def test_cancelling_the_job_group_stops_its_statement_and_nothing_is_committed(spark: SparkSession, path: str) -> None:
+    context, before, ended = spark.sparkContext, objects(path), threading.Event()
+    spark.udf.register("sleep", sleep, "int")
+
+    def stop() -> None:
+        while not ended.wait(0.5):  # repeatedly, as the first jobs of the statement are over in a moment
+            context.cancelJobGroup("to stop")
+
+    thread = threading.Thread(target=stop)
+    context.setJobGroup("to stop", "to stop", interruptOnCancel=True)
+    thread.start()
+    try:
+        with pytest.raises(SPARK_ERRORS, match=r"[cC]ancelled"):
+            spark.sql(f"UPDATE dbio.`{path}` SET n = sleep(n)")
+    finally:
+        ended.set()
+        thread.join()
+        context._jsc.sc().clearJobGroup()
+    assert {it for it in objects(path) - before if it.startswith("_committed")} <= aborts(path)
+    assert rows(spark, path) == changed({})
+
+
+def sleep(n: int) -> int:
+    time.sleep(5)
+    return n
+
+
+def aborts(path: str) -> set[str]:
+    committed = {f"_committed_{commit.tid}" for commit in dbio.Table(path).history()}
+    return {it for it in objects(path) if it.startswith("_committed")} - committed
+
+
+def test_a_cached_table_is_refreshed_after_a_statement(spark: SparkSession, path: str) -> None:
+    name = f"dbio.`{path}`"
+    spark.sql(f"CACHE TABLE {name}")
+    try:
+        spark.sql(f"UPDATE {name} SET n = 100 WHERE id = 0")
+        assert spark.table(name).where("id = 0").collect()[0].n == 100
+    finally:
+        spark.sql(f"UNCACHE TABLE {name}")
+
+
+def test_explain_commits_nothing(spark: SparkSession, path: str) -> None:
+    shown = spark.sql(f"EXPLAIN DELETE FROM dbio.`{path}` WHERE id = 1").collect()[0][0]
+    assert "DbioDeleteFromTable" in shown
+    assert len(dbio.Table(path).history()) == 1
+
+
+def test_a_rewrite_of_rows_reads_one_snapshot(spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a statement that reads its table: the one that Spark analysed it with."""
+    read: list[Any] = []
+    inner = Rewrite.of_rows.__func__  # type: ignore[attr-defined]
+
+    def of_rows(cls: Any, *args: Any, **more: Any) -> Rewrite:
+        read.append(more["snapshot"])
+        found: Rewrite = inner(cls, *args, **more)
+        return found
+
+    monkeypatch.setattr(Rewrite, "of_rows", classmethod(of_rows))
+    spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = 1")
+    spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = (SELECT max(id) FROM dbio.`{path}`)")
+    assert read[0] is None
+    assert read[1].tid == dbio.Table(path).history()[1].tid
+
+
+def in_threads(*functions: Callable[[], None]) -> None:
+    errors: list[BaseException] = []
+
+    def run(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(it,)) for it in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+@pytest.fixture(autouse=True)
+def _without_views(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.dropTempView("target")
