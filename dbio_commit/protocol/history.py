@@ -47,7 +47,7 @@ class PathInParts(NamedTuple):
     added: Mapping[str, AddedPath]
     """The transactions that add it."""
     removed: Collection[str]
-    """The transactions that remove it."""
+    """The transactions by which it is removed."""
 
 
 NOTHING_SAID = PathInParts({}, ())

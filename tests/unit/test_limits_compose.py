@@ -76,7 +76,6 @@ REFUSALS: Mapping[str, str] = {
     "protocol/markers/schema.refuse_large: MOST_SCHEMA_BYTES": FIRST,
     "protocol/markers/schema.check_schema: MOST_NESTED_READ": "more than MOST_NESTED, to which writers keep",
     "protocol/names.format_tid: _MAX_MILLIS": NEVER,
-    "protocol/names.check_visible: _MAX_PATH _SUSPECT_IN_VISIBLE": SAME,
     "protocol/names.check_partition_columns: _MAX_NAME": FIRST,
     "protocol/settings.layout_text: MAX_TEXT": FIRST,
     "protocol/settings._check_change: MAX_NAME": FIRST,

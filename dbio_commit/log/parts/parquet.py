@@ -195,6 +195,10 @@ _LATER = {"first"}
 """Columns that parts of the first writers do not have."""
 
 
+def _required(schema: pa.Schema) -> set[str]:
+    return {*schema.names} - _LATER
+
+
 def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryview]], schema: pa.Schema) -> None:
     """Raises DamagedPart if pyarrow should not read these row groups, given by their places and bytes."""
     _check_footer(footer)
@@ -202,7 +206,7 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
         found = pages.places(footer)
         told = pq.read_metadata(io.BytesIO(footer)).schema
         leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
-        if not {*schema.names} - _LATER <= {*leaves} or not groups.keys() <= {*range(len(found))}:
+        if not _required(schema) <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
         for i, (start, body) in groups.items():
             if len(found[i]) != len(leaves):
