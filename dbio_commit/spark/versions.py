@@ -100,6 +100,17 @@ def try_cast(value: Column, kind: t.DataType) -> Column:
     return f.expr(f"try_cast(({text}\n) AS {kind.simpleString()})")
 
 
+def rebalanced(df: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows with the hint REBALANCE by these columns, whose names are quoted."""
+    if _IS_4 or not isinstance(df, DataFrame):
+        return df.hint("rebalance", *columns)
+    classic: Any = df  # whose `hint` makes of a name a text, before 4.0
+    expressions = [expression_of(df.sparkSession, f.col(column)) for column in columns]
+    made: Any = DataFrame
+    found: DataFrame = made(classic._jdf.hint("rebalance", classic._jseq(expressions)), df.sparkSession)
+    return found
+
+
 def require_merge(source: DataFrame) -> None:
     """Raises UnsupportedStoreError if this Spark cannot keep the rows of a merge's source: over Connect before 4.0."""
     if not _IS_4 and not isinstance(source, DataFrame):

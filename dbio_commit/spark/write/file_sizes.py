@@ -12,6 +12,7 @@ from pyspark.sql.types import NullType
 
 from dbio_commit.spark.session.held import holding
 from dbio_commit.spark.session.schema import quoted
+from dbio_commit.spark.versions import rebalanced
 from dbio_commit.spark.write.plan import WritePlan
 
 SHUFFLED = 3
@@ -36,7 +37,7 @@ def balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
         if field.name.lower() in partition and not isinstance(field.dataType, NullType)
     ]
     with holding(df.sparkSession, {**_BALANCED, _SIZE: SHUFFLED * target}):
-        yield df.hint("rebalance", *columns)  # Spark drops the hint at once in a session that is not adaptive
+        yield rebalanced(df, columns)  # Spark drops the hint at once in a session that is not adaptive
 
 
 _SIZE = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
