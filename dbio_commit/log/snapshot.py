@@ -325,7 +325,8 @@ class Snapshot:
             assert told
             info = with_fields(info, version=told.version, removed_tids=told.removed_tids)
             found = sorted(removed[it.tid].difference(it.marker.removed))
-            return it._replace(marker=with_fields(it.marker, removed=[*it.marker.removed, *found], dbio_commit=info))
+            marker = with_fields(it.marker, removed=[*it.marker.removed, *found], dbio_commit=info)
+            return it._replace(marker=marker, referred=(*it.referred, *it.marker.removed_tids))
 
         return [resolved(it) if it.tid in referring else it for it in some]
 
