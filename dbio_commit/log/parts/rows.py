@@ -498,9 +498,9 @@ def paths_of(files: pa.Table) -> Any:
 
 def as_one(paths: Any) -> bytes:
     """The paths in one text, with a slash before and after each."""
-    ends = pa.array([0, len(paths)], pa.int32())
+    ends = numbers([0, len(paths)]).cast(pa.int32())
     join: Any = pc.binary_join
-    joined = join(pa.ListArray.from_arrays(ends, paths), "/")[0]
+    joined = join(pa.ListArray.from_arrays(ends, paths), texts(["/"])[0])[0]
     return b"/%b/" % joined.as_buffer().to_pybytes()
 
 
