@@ -423,11 +423,6 @@ def test_a_jvm_that_nobody_answers_refuses_tables_and_lets_all_else_be(
     assert ids(dbio.read(spark, path)) == [0, 1]
 
 
-def test_roots_alone_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(dbio.InvalidInputError, match="parquet=True"):
-        dbio.enable(spark, roots=["/lake"])
-
-
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
