@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 import dbio_commit as dbio
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.spark.catalog import answers
+from dbio_commit.spark.session import conf
 from tests.conftest import Root
 from tests.spark_tables import configured, ids, numbers, rows
 
@@ -246,7 +248,10 @@ def test_a_case_sensitive_session_reads_the_same(spark: SparkSession, lake: Path
         assert ids(spark.sql(f"SELECT id FROM dbio.{LAKE}.events WHERE id < 3")) == [0, 1, 2]
 
 
-def test_without_a_connector_workers_read_and_a_warning_says_so(spark: SparkSession, s3_root: Root) -> None:
+def test_without_a_connector_workers_read_and_a_warning_says_so(
+    spark: SparkSession, s3_root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "_probes", WeakKeyDictionary())  # another test of this session may have been warned
     given = s3_root.storage_options
     settings = {"access.key": given["key"], "secret.key": given["secret"], "endpoint": given["endpoint_url"]}
     dbio.write(numbers(spark, 0, 6), s3_root.url, partition_by="day", storage_options=given)
