@@ -49,7 +49,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_ro
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
-from dbio_commit.protocol.history import Change
+from dbio_commit.protocol.history import Change, FilesInOrder
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
@@ -57,7 +57,7 @@ from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
-from dbio_commit.protocol.state import Metadata, current_metadata, live_files
+from dbio_commit.protocol.state import Metadata, current_metadata
 from dbio_commit.protocol.versions import Fate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
@@ -658,10 +658,8 @@ def count_no_files_of_a_part() -> Iterator[None]:
     """What a stream has had a part of is not looked at whether it still has all its files."""
     done = feed._done
 
-    def state(self: Feed, at: Position) -> list[Change]:
-        had = [commit for commit in self._history.commits if at.had(commit)]
-        times = {commit.tid: commit.modified for commit in had}
-        return [Change(it, "insert", str(it.tid), times[str(it.tid)]) for it in live_files(had)]
+    def state(self: Feed, at: Position) -> FilesInOrder:
+        return self._history.state([commit for commit in self._history.commits if at.had(commit)])
 
     with patch.object(feed, "_done", lambda at, tid, files=None: done(at, tid)), patch.object(Feed, "_state", state):
         yield
