@@ -994,7 +994,7 @@ def take_each_merge_for_the_whole() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=2)
+@mutation("checkpoints", "I4: a snapshot", "I9", first=2)
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
@@ -1031,7 +1031,7 @@ def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _checkpoint_", "I9")
+@mutation("checkpoints", "I4: _checkpoint_", "I4: a snapshot", "I9")
 def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
     """A writer that came too late leaves its parts, and names them in its next checkpoint."""
     right, lost = parts._merged, dict[str, list[Part]]()
