@@ -87,7 +87,7 @@ class StoredCommits(CommitsInParts):
 
     @cached_property
     def _outlines(self) -> Sequence[Decided]:
-        return self.decode(self.table, rows.located(rows.empty(rows.FILES), 0))
+        return self.decode(self.table, rows.together([]))
 
     def decode(self, commits: pa.Table, files: pa.Table) -> list[Decided]:
         """The transactions in these rows, with those of their paths that are in the rows of files.
@@ -136,7 +136,7 @@ class StoredCommits(CommitsInParts):
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for within in each:
-            files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *self.files.below(within)])
+            files = rows.together(self.files.below(within))
             yield [*self.some(files), *sliced.inside(within.__contains__)]
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
@@ -147,7 +147,7 @@ class StoredCommits(CommitsInParts):
         if not hides:  # then the parts have no path that its own transaction adds only now
             stored.difference_update(path for it in news for path in it.marker.added if names.is_of(path, it.tid))
         tables = (rows.of_paths(table, stored) for table in self.files.of_paths(stored)) if stored else ()
-        files = pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *tables])
+        files = rows.together(tables)
         return [*self.some(files), *SlicedNews(news).among(paths)]
 
     @cached_property
@@ -173,7 +173,7 @@ class StoredCommits(CommitsInParts):
     def _read_all(self) -> tuple[Decided, ...]:
         tables = self.reader.tables(self.files.parts)
         located = [rows.located(table, number) for number, table in enumerate(tables)]
-        return tuple(self.decode(self.table, pa.concat_tables([rows.located(rows.empty(rows.FILES), 0), *located])))
+        return tuple(self.decode(self.table, rows.together(located)))
 
     def __len__(self) -> int:
         return len(self.table)

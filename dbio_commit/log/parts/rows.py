@@ -365,6 +365,11 @@ def located(files: pa.Table, part: int, *, first: int = 0) -> pa.Table:
     return files.append_column("place", numbers(range(first, first + files.num_rows)))
 
 
+def together(tables: Iterable[pa.Table]) -> pa.Table:
+    """Located rows in one table, also if there are none."""
+    return pa.concat_tables([located(empty(FILES), 0), *tables])
+
+
 def is_among(column: Any, wanted: Collection[str]) -> Any:
     """For each text of the column whether it is one of these."""
     whole = dictionary(column)

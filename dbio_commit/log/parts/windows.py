@@ -40,9 +40,6 @@ class _Wanted:
     groups: list[_Groups] = field(default_factory=list)
 
 
-_EMPTY = rows.located(rows.empty(rows.FILES), 0)
-
-
 _AT_ONCE = 4
 """How many runs of row groups are read at once, of which few rows are kept."""
 
@@ -118,8 +115,8 @@ class FileRows:
                 starts = [0, *ends[:-1]]
                 kept |= {key: table.slice(start, end - start)
                          for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
-            tables = [_EMPTY, *(_within(kept[key], window) for it in window.groups for key in it.keys)]
-            table = rows.without_gone(pa.concat_tables(tables), keep_gone=False)
+            tables = (_within(kept[key], window) for it in window.groups for key in it.keys)
+            table = rows.without_gone(rows.together(tables), keep_gone=False)
             if may is not None:
                 table = _in_directories(table, is_hopeful)
             yield Window(window.low, window.high, table)
@@ -148,7 +145,7 @@ class FileRows:
             return table.filter(rows.is_among(table["tid"], tids.keys()))
 
         found = self._reader.store.in_parallel(read, wanted, at_once=_AT_ONCE)
-        return rows.without_gone(pa.concat_tables([_EMPTY, *found]), keep_gone=False)
+        return rows.without_gone(rows.together(found), keep_gone=False)
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
         """About how many rows are in each of these directories, and below. They are sorted by prefix.
