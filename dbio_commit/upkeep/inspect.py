@@ -81,7 +81,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
-        markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)
+        markers |= {"": it.marker for it in root.snapshot().whole([tid])}  # noqa: B035  (one, or too new)
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())
     when = max((entry.modified for entry in decided.values()), default=None)
