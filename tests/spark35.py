@@ -69,7 +69,7 @@ MODULES = {
     "tests/unit/spark/feed/test_sink.py",
     "tests/unit/spark/test_datasource.py",
 }
-"""The modules about data sources in Python. They cannot even be imported: conftest.py leaves them out, and says so."""
+"""The modules about data sources in Python, which 3.5 cannot import; conftest.py skips them as a whole."""
 
 
 def skip_sources(patch: pytest.MonkeyPatch) -> None:
