@@ -249,7 +249,8 @@ def test_metadata_of_files_pandas_on_spark_and_input_files(spark: SparkSession, 
     found = values(spark, f"SELECT DISTINCT _metadata.file_name, _metadata.row_index >= 0 FROM {name}")
     assert found == sorted((file, True) for file in live)
     assert len(spark.table(name).inputFiles()) == 4
-    assert ps.read_table(name, index_col="id").shape == (40, 3)
+    with configured(spark, {"spark.sql.ansi.enabled": "false"}):  # as pandas on Spark 4.0 asks for
+        assert ps.read_table(name, index_col="id").shape == (40, 3)
 
 
 def test_a_case_sensitive_session_reads_the_same(spark: SparkSession, lake: Path) -> None:
