@@ -16,7 +16,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.rewrite.base import Rewrite
 from tests import spark35
-from tests.spark_tables import SPARK_ERRORS, configured, numbers, objects
+from tests.spark_tables import SPARK, SPARK_ERRORS, configured, numbers, objects
 
 Rows = list[tuple[Any, ...]]
 
@@ -301,7 +301,7 @@ def test_a_table_is_created_with_columns_partitions_and_settings(spark: SparkSes
         "generated.up": "upper(day)",
     }
     assert dbio.Table(path).settings() == settings
-    kind, default = (", kind", ", DEFAULT") if spark35.IS_USED else ("", "")  # there, INSERT must name all columns
+    kind, default = ("", "") if SPARK >= (4, 1) else (", kind", ", DEFAULT")  # before, INSERT must name all columns
     insert = f"INSERT INTO {name} (id, day, up{kind}) VALUES ({{}}{default})"
     spark.sql(insert.format("1, 'd0', 'D0'"))
     assert rows(spark, path, "id, kind, day, up") == [(1, "none", "d0", "D0")]
