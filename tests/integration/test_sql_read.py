@@ -152,7 +152,7 @@ def test_a_frame_reads_its_own_snapshot_first_and_later_runs_see_later_commits(
     frame = spark.table(f"dbio.`{path}`")
     assert (frame.count(), len(listings)) == (4, 1)
     dbio.write(numbers(spark, 4, 6), path)
-    assert frame.count() == (6 if SPARK >= (4, 2) else 4)  # before 4.2, Spark loads the tables of a DataFrame once
+    assert frame.count() == (6 if SPARK >= (4, 1) else 4)  # before 4.1, Spark loads the tables of a DataFrame once
 
 
 def test_versions_by_tid_and_by_time(spark: SparkSession, path: str) -> None:
