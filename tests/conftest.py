@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -77,13 +77,16 @@ def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def pytest_report_header() -> list[str]:
-    return [f"left out: {module}, as {spark35.NO_SOURCE}" for module in sorted(spark35.MODULES) if spark35.IS_USED]
+class LeftOut(pytest.Module):
+    """A module that Spark 3.5 cannot import, skipped as a whole, also if the command line names it."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip(spark35.NO_SOURCE, allow_module_level=True)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = {config.rootpath / module for module in spark35.MODULES}
-    return True if spark35.IS_USED and collection_path in left_out else None
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    left_out = {parent.config.rootpath / module for module in spark35.MODULES}
+    return LeftOut.from_parent(parent, path=module_path) if spark35.IS_USED and module_path in left_out else None
 
 
 @pytest.fixture(scope="session", autouse=spark35.IS_USED)

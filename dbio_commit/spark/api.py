@@ -575,10 +575,10 @@ def enable(
     directory, or of its bucket. The catalog holds for all threads, and for sessions that the application makes later.
     The roots of several calls add up, and a later call may give a name another root.
 
-    Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns. The data
-    source and the table functions `dbio_files` and `dbio_history` use the session's credentials for object stores as
-    they are now. Spark looks for data sources in the session that is active in a thread: call this in each thread that
-    uses them, and for each `newSession()`.
+    Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns if it gets
+    neither `parquet` nor `roots`. The data source and the table functions `dbio_files` and `dbio_history` use the
+    session's credentials for object stores as they are now. Spark looks for data sources in the session that is active
+    in a thread: call this in each thread that uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
     transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
@@ -602,11 +602,10 @@ def enable(
         from dbio_commit.spark.datasource import DbioDataSource, register_source
 
         register_source(spark, DbioDataSource, store_settings(spark))
-    elif not parquet:
+    elif not (parquet or roots):
         warn_caller(
-            f'this is Spark {SPARK}, and the data source "dbio" needs Spark 4.0 or later: dbio.enable registers only '
-            "the table functions dbio_files and dbio_history; use dbio.write, dbio.read and dbio.batch_writer, or "
-            "dbio.enable(spark, parquet=True)"
+            f'this is Spark {SPARK}, and format("dbio") needs Spark 4.0 or later; use dbio.write, dbio.read and '
+            "dbio.batch_writer, the catalog dbio in SQL on a classic session, or dbio.enable(spark, parquet=True)"
         )
     register_functions(spark)
     if parquet:

@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.SchemaPruning;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.types.Metadata;
 import scala.None$;
 import scala.Option;
 import scala.collection.immutable.ArraySeq$;
@@ -41,12 +42,23 @@ public class Reading extends Rule {
 
   private static LogicalPlan relation(Object files, Seq output) {
     Constructor constructor = LogicalRelation.class.getConstructors()[0];
-    Object[] given = {files, output, None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
+    Object[] given = {files, marked(output), None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
     try {
       return (LogicalPlan) constructor.newInstance(Arrays.copyOf(given, constructor.getParameterTypes().length));
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** The attributes, with `_metadata` marked in the way by which Spark's strategy for files knows it. */
+  private static Seq marked(Seq output) {
+    Object[] found = new Object[output.size()];
+    for (int i = 0; i < found.length; i++) {
+      Attribute own = (Attribute) output.apply(i);
+      boolean isMetadata = own.name().equals(SqlTable.FileMetadata.NAME) && own.metadata().contains("__metadata_col");
+      found[i] = isMetadata ? own.withMetadata(Metadata.fromJson(SqlTable.FileMetadata.MARK)) : own;
+    }
+    return (Seq) ArraySeq$.MODULE$.unsafeWrapArray(found);
   }
 
   /** The same rows, whose columns have the ids of the attributes with their names; other columns keep their ids. */

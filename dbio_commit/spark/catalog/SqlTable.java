@@ -90,7 +90,15 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    checkRead(options);
     return new Rows(this);
+  }
+
+  /** Before Spark 4.0, `spark.read.option("versionAsOf", tid).table(name)` asks for the table as it is now. */
+  void checkRead(CaseInsensitiveStringMap options) {
+    if (isEarlier || !options.containsKey("versionAsOf") && !options.containsKey("timestampAsOf")) return;
+    throw new IllegalStateException("dbio_commit.UnsupportedStoreError: the options versionAsOf and timestampAsOf of"
+        + " spark.read.table need Spark 4.0 or later; use VERSION AS OF or TIMESTAMP AS OF in SQL");
   }
 
   /** All rows. Spark's strategy for files chooses columns and files later, when `Reading` has replaced this scan. */
@@ -150,9 +158,12 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   }
 
   static class FileMetadata implements MetadataColumn {
-    public String name() { return FileFormat$.MODULE$.METADATA_NAME(); }
+    static final String NAME = FileFormat$.MODULE$.METADATA_NAME();
+    static final String MARK = "{\"__file_source_metadata_col\":true,\"__metadata_col\":\"_metadata\"}";
+
+    public String name() { return NAME; }
     public boolean isNullable() { return false; }
-    public String metadataInJSON() { return "{\"__file_source_metadata_col\":true,\"__metadata_col\":\"_metadata\"}"; }
+    public String metadataInJSON() { return MARK; } // not read before Spark 4.0
 
     public DataType dataType() {
       Seq fields = new ParquetFileFormat().metadataSchemaFields();

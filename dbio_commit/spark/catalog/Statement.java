@@ -174,6 +174,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       if (!isDefinedAt(plan)) return otherwise.apply(plan);
       SqlTable read = Statements.sqlTable(((DataSourceV2Relation) plan).table());
+      read.checkRead(((DataSourceV2Relation) plan).options());
       if (read.id.equals(target.id) && !read.isEarlier) {
         readsTarget = true;
         if (!read.equals(target)) throw new IllegalStateException("dbio_commit.CommitConflictError: " + target.name

@@ -7,13 +7,13 @@ import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
@@ -46,8 +46,9 @@ public class Statements extends SparkStrategy {
     try {
       return (LogicalPlan) builder.getClass().getMethod("logicalPlan", new Class[0]).invoke(builder, new Object[0]);
     } catch (ReflectiveOperationException e) { // before Spark 4.0
-      Option plan = relation.cacheBuilder().cachedPlan().logicalLink();
-      return plan.isDefined() ? (LogicalPlan) plan.get() : null;
+      SparkPlan plan = relation.cacheBuilder().cachedPlan(); // its first nodes may be only those that generate code
+      while (plan.logicalLink().isEmpty() && plan.children().size() == 1) plan = (SparkPlan) plan.children().head();
+      return plan.logicalLink().isEmpty() ? null : (LogicalPlan) plan.logicalLink().get();
     }
   }
 

@@ -76,15 +76,19 @@ SOURCES = sorted((ROOT / "dbio_commit/spark").rglob("*.java"))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda it: it.stem)
-def test_a_java_source_is_as_it_is_for_scala_2_13(source: Path) -> None:
+def test_a_java_source_is_as_it_is_for_scala_2_13_and_spark_4(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_IS_4", True)
     text = source.read_text()
     assert versions.java_source(Jvm("2.13.16"), text) == text
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda it: it.stem)
-def test_for_scala_2_12_nothing_of_2_13_is_left(source: Path) -> None:
+def test_for_scala_2_12_and_spark_3_nothing_of_later_ones_is_left(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "_IS_4", False)
     text = versions.java_source(Jvm("2.12.18"), source.read_text())
-    assert not re.search(r"ArraySeq|IterableOnce|immutable\.(Seq|IndexedSeq);|2\.13", text)
+    assert not re.search(r"ArraySeq|IterableOnce|immutable\.(Seq|IndexedSeq);|2\.13|spark\.sql\.classic", text)
     assert text.count("\n") == source.read_text().count("\n")  # an error of the compiler names a line
 
 
