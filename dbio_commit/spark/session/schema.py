@@ -259,6 +259,46 @@ def nullable(field: t.StructField) -> t.StructField:
     return t.StructField(field.name, plain(field.dataType), True)
 
 
+def with_comments(schema: t.StructType, given: t.StructType, own: t.StructType | None, *, new: bool) -> t.StructType:
+    """The plain schema with the comments of its columns and fields.
+
+    A column that the table has, as `own` says, keeps its comment, and a column that it lacks gets that of the data,
+    `given`. With `new`, the write sets the columns, and the comments of the data come first.
+    """
+    found = _commented(schema, [given, own] if new else [own, given], any_of=new)
+    assert isinstance(found, t.StructType)
+    return found
+
+
+def _commented(kind: t.DataType, known: Sequence[t.DataType | None], *, any_of: bool) -> t.DataType:
+    """The type with comments: of the first of the `known` that has the field; with `any_of`, that has a comment."""
+    match kind:
+        case t.StructType():
+            structs = [it for it in known if isinstance(it, t.StructType)]
+            by_name = [{field.name.lower(): field for field in it.fields} for it in structs]
+            fields = []
+            for field in kind.fields:
+                same = [it[field.name.lower()] for it in by_name if field.name.lower() in it]
+                comments = [comment_of(it) for it in same]
+                comment = next(filter(None, comments), None) if any_of else next(iter(comments), None)
+                inner = _commented(field.dataType, [it.dataType for it in same], any_of=any_of)
+                fields.append(t.StructField(field.name, inner, True, {"comment": comment} if comment else None))
+            return t.StructType(fields)
+        case t.ArrayType():
+            elements = [it.elementType for it in known if isinstance(it, t.ArrayType)]
+            return t.ArrayType(_commented(kind.elementType, elements, any_of=any_of), True)
+        case t.MapType():
+            maps = [it for it in known if isinstance(it, t.MapType)]
+            key = _commented(kind.keyType, [it.keyType for it in maps], any_of=any_of)
+            return t.MapType(key, _commented(kind.valueType, [it.valueType for it in maps], any_of=any_of), True)
+    return kind
+
+
+def comment_of(field: t.StructField) -> str | None:
+    comment = (field.metadata or {}).get("comment")
+    return comment if isinstance(comment, str) and comment else None
+
+
 def quoted(column: str) -> str:
     """The name quoted for SQL, whatever characters it has."""
     return f"`{column.replace('`', '``')}`"
