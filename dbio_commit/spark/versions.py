@@ -31,6 +31,8 @@ HAS_STREAM_SINKS = _SPARK >= (4, 1)
 """Whether Spark passes Arrow batches to a stream sink in Python."""
 HAS_STREAM_SOURCES = _SPARK >= (4, 2)
 """Whether a stream source in Python can limit the size of a batch."""
+HAS_CONSTRAINTS = _SPARK >= (4, 1)
+"""Whether CREATE TABLE and ALTER TABLE have CONSTRAINT … CHECK."""
 READS_WIDENED = _IS_4
 """Whether Spark reads a file as a wider type than its own, such as int as bigint. If not, it raises an error."""
 SHORT_DECIMALS = int(pa.__version__.partition(".")[0]) >= 22
@@ -177,7 +179,7 @@ def java_source(jvm: Any, text: str) -> str:
             text = re.sub(there, here, text)
     if not _IS_4:
         text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
-    text = _SINCE.sub(lambda found: found[2] if _has_class(jvm, found[1]) else "", text)
+    text = _SINCE.sub(lambda found: found[0] if _has_class(jvm, found[1]) else "", text)
     if _FREE in text and not _has_method(jvm, "org.apache.spark.sql.vectorized.ColumnarBatch", "closeIfFreeable"):
         text = text.replace(_FREE, "")
     return text

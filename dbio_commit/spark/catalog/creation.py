@@ -21,10 +21,11 @@ from dbio_commit.store import parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.upkeep.comments import change_comments
 
-_OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location"}
+_OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location", "path"}
 """Properties that Spark gives to each new table."""
 FACTS = "dbio."
 """The properties whose names begin so say how large a table is. They cannot be set."""
+_NO_SETTINGS = (FACTS, "option.")
 _REQUIRED = "\0"
 """The text of a setting that a statement removes, and that must be there."""
 
@@ -161,7 +162,7 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
         )
     if given.get("provider", "dbio") not in ("dbio", "parquet"):  # `saveAsTable` gives parquet if nothing is given
         raise InvalidInputError(f"the catalog dbio creates tables USING dbio, and not USING {given['provider']!r:.100}")
-    return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(FACTS)}
+    return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(_NO_SETTINGS)}
 
 
 def schema_of(schema: Any) -> StructType:
