@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 def _arrow(row: Type, kind: str) -> Any:
     """Arrow's type for a row of the table of types. A decimal's parameters are those of `kind`."""
     constructor, *arguments = row.arrow
+    if row.arrow_fields:
+        return pa.struct([pa.field(name, getattr(pa, inside)()) for name, inside in row.arrow_fields])
     digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
     return getattr(pa, constructor)(*arguments, *map(int, digits))
 
 
-_OWN: Mapping[pa.DataType, str] = {_arrow(row, row.name): row.name for row in TYPES if not row.parameters}
+_OWN: Mapping[pa.DataType, str] = {
+    _arrow(row, row.name): row.name for row in TYPES if not (row.parameters or row.arrow_fields)
+}
 _ALSO: Mapping[pa.DataType, str] = {
     **{getattr(pa, other)(): row.name for row in TYPES if not row.parameters for other in row.arrow_also},
     pa.uint64(): "decimal(20,0)",  # Spark has no unsigned numbers

@@ -237,6 +237,19 @@ def has_void(kind: t.DataType) -> bool:
     return isinstance(kind, t.NullType)
 
 
+def has_variant(kind: t.DataType) -> bool:
+    """Whether the type, or a type inside it, is a variant."""
+    match kind:
+        case t.StructType():
+            return any(has_variant(field.dataType) for field in kind.fields)
+        case t.ArrayType():
+            return has_variant(kind.elementType)
+        case t.MapType():
+            return has_variant(kind.keyType) or has_variant(kind.valueType)
+    row = row_of(kind)
+    return row is not None and row.family is Family.VARIANT
+
+
 def _scale(kind: t.DataType) -> int:
     """How many digits the names of partition directories have after the point. Another scale makes other names."""
     return kind.scale if isinstance(kind, t.DecimalType) else 0
@@ -331,6 +344,27 @@ def arrow_schema(schema: t.StructType) -> pa.Schema:
 def arrow_type(kind: t.DataType) -> pa.DataType:
     found: pa.DataType = arrow_schema(t.StructType([t.StructField("value", kind)])).field(0).type
     return found
+
+
+def variants_of_spark(schema: t.StructType) -> dict[int, pa.DataType]:
+    """By the position of each column with a variant: the type of Arrow that Spark expects from Python for it."""
+    fields = enumerate(schema.fields)
+    return {position: _arrow_of_spark(it.dataType) for position, it in fields if has_variant(it.dataType)}
+
+
+def _arrow_of_spark(kind: t.DataType) -> pa.DataType:
+    match kind:
+        case t.StructType():
+            return pa.struct([pa.field(it.name, _arrow_of_spark(it.dataType)) for it in kind.fields])
+        case t.ArrayType():
+            return pa.list_(pa.field("element", _arrow_of_spark(kind.elementType)))
+        case t.MapType():
+            return pa.map_(_arrow_of_spark(kind.keyType), _arrow_of_spark(kind.valueType))
+    found = arrow_type(kind)
+    if not has_variant(kind):
+        return found
+    value, metadata = (field.with_nullable(False) for field in found)  # a variant that is null is a struct that is null
+    return pa.struct([value, metadata.with_metadata({b"variant": b"true"})])
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:

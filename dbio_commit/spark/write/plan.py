@@ -127,7 +127,11 @@ class WritePlan:
             terms=terms,
             options=self.options,
             columns=mapping.columns,
-            casts={name: schemas.arrow_type(mapping.schema[name].dataType) for name in mapping.casts},
+            casts={
+                field.name: schemas.arrow_type(field.dataType)
+                for field in mapping.schema.fields
+                if field.name in mapping.casts or schemas.has_variant(field.dataType)
+            },
             limits=_path_limits(self.table),
             spark_metadata={
                 "org.apache.spark.version": SPARK,

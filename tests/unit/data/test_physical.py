@@ -210,6 +210,37 @@ def test_types_that_only_spark_has_are_refused(tmp_path: Path, kind: str) -> Non
         commit(Table(tmp_path / "t"), pa.table({"x": [1]}).replace_schema_metadata({ROW_METADATA: told}))
 
 
+VARIANT = {"type": "struct", "fields": [{"name": "x", "type": "variant", "nullable": True, "metadata": {}}]}
+BINARIES = [pa.field("value", pa.binary()), pa.field("metadata", pa.binary())]
+
+
+@pytest.mark.parametrize("nest", [lambda kind: kind, pa.list_, lambda kind: pa.struct([("a", kind)])])
+def test_a_variant_is_a_struct_of_two_binaries_at_any_depth(tmp_path: Path, nest: Any) -> None:
+    kind = nest(pa.struct(BINARIES))
+    inside: Any = {"list": {"type": "array", "elementType": "variant", "containsNull": True}}.get(
+        str(kind)[:4], "variant"
+    )
+    if str(kind).startswith("struct<a"):
+        inside = {"type": "struct", "fields": [{**VARIANT["fields"][0], "name": "a"}]}
+    told = json.dumps({"type": "struct", "fields": [{**VARIANT["fields"][0], "type": inside}]}, separators=(",", ":"))
+    table = Table(tmp_path / "t")
+    commit(table, pa.table({"x": pa.nulls(1, kind)}).replace_schema_metadata({ROW_METADATA: told}))
+    schema = table.snapshot().schema
+    assert schema is not None
+    assert schema["fields"][0]["type"] == inside
+    assert table.snapshot().to_arrow()["x"].type.equals(kind)
+
+
+@pytest.mark.parametrize("fields", [[*BINARIES, pa.field("typed_value", pa.int64())], BINARIES[:1]])
+def test_other_variants_are_refused(tmp_path: Path, fields: list[Any]) -> None:
+    told = json.dumps(VARIANT, separators=(",", ":"))
+    with pytest.raises(InvalidInputError, match="a column is a variant that is not just a struct"):
+        commit(
+            Table(tmp_path / "t"),
+            pa.table({"x": pa.nulls(1, pa.struct(fields))}).replace_schema_metadata({ROW_METADATA: told}),
+        )
+
+
 def test_our_own_writer_writes_nothing_else() -> None:
     inside = pa.schema([(name, arrow_type(name)) for name in SPARK_TYPES])
     nested = {"l": pa.list_(pa.struct(list(inside))), "m": pa.map_(pa.string(), pa.struct(list(inside)))}

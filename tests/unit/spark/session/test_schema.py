@@ -32,8 +32,9 @@ WRITABLE: list[t.DataType] = [
     t.TimestampNTZType(),
     t.CharType(3),
     t.VarcharType(3),
+    *([t.VariantType()] if hasattr(t, "VariantType") else []),
 ]
-NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType)
+NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType, *([t.VariantType] if hasattr(t, "VariantType") else []))
 
 
 class Point(t.UserDefinedType):
@@ -44,7 +45,6 @@ class Point(t.UserDefinedType):
 
 NEW_TYPES: dict[str, tuple[Any, ...]] = {
     "CalendarIntervalType": (),
-    "VariantType": (),
     "TimeType": (),
     "GeometryType": (4326,),
     "GeographyType": (4326,),
