@@ -26,6 +26,7 @@ ELSEWHERE = {
         "tests/unit/upkeep/test_adopt_columns.py",
     ],
     "dbio_commit/data/pruning.py": ["tests/unit/data/test_where.py"],
+    "dbio_commit/data/variants.py": ["tests/unit/data/test_physical.py"],
     "dbio_commit/data/thrift.py": ["tests/unit/data/test_chunks.py", "tests/fuzz"],
     "dbio_commit/data/*": ["tests/unit/data", "tests/unit/spark/write", "tests/fuzz"],
     "dbio_commit/feed/streams.py": ["tests/unit/feed/test_follow.py", "tests/unit/cli"],

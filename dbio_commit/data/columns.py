@@ -16,6 +16,7 @@ import pyarrow.types as types
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.variants import has_variants, with_variants
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.types import TYPES, Family, Type, type_of
 
@@ -126,7 +127,21 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the schema that Spark recorded in {where} cannot be read: {error!s:.200}") from None
     arrow_schema(recorded, where=where)
+    refuse_variants(file, where=where)
     return recorded
+
+
+def refuse_variants(file: "pq.ParquetFile", *, where: str) -> None:
+    """Raises InvalidInputError if Spark has written variants of which parts are in other columns than `value`."""
+    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if has_variants(told):
+        try:
+            with_variants(spark_schema(file_schema(file), where=where), told)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{where}: {error}, as Spark's own writer makes them, and only Spark reads such files: write variants "
+                "with dbio.write, or as texts by to_json"
+            ) from None
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:

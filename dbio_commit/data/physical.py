@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.variants import with_variants
 from dbio_commit.protocol.types import MOST_DIGITS, TYPES
 
 if TYPE_CHECKING:
@@ -121,49 +123,19 @@ def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
     if _VARIANT.search(str(file.schema)) or (_SPARK_VARIANT.search(told) and not _has_plain_variants(file, told)):
         yield (
-            "a column is a variant that is not just a struct of the binaries value and metadata, as Spark's own writer "
-            f"makes them, and other readers do not read it: write it with dbio.write, or {_AS_TEXT}"
+            "a column is a variant that is not just a struct of the binaries value and metadata, such as Spark's own "
+            f"writer makes, and not all readers read it: write it with dbio.write, or {_AS_TEXT}"
         )
 
 
 def _has_plain_variants(file: "pq.ParquetFile", told: bytes) -> bool:
-    """Whether each variant of the recorded schema is, in the file, the struct that `protocol.types` has for it."""
-    from dbio_commit.data.columns import arrow_type
-
-    plain = set(arrow_type("variant"))
-
-    def is_plain(kind: Any, arrow: Any) -> bool:
-        match kind:
-            case "variant":
-                fields = arrow if _is_struct(arrow) else ()
-                return {field.with_nullable(True).remove_metadata() for field in fields} == plain
-            case {"type": "struct", "fields": [*fields]} if _is_struct(arrow):
-                there = {field.name: field.type for field in arrow}
-                return all(is_plain(it["type"], there[it["name"]]) for it in fields if it["name"] in there)
-            case {"type": "array", "elementType": element} if arrow.num_fields == 1:
-                return is_plain(element, arrow.field(0).type)
-            case {"type": "map", "keyType": key, "valueType": value} if _is_map(arrow):
-                return is_plain(key, arrow.key_type) and is_plain(value, arrow.item_type)
-        return isinstance(kind, str)
+    from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
-        schema = json.loads(told)
-        own = {field.name: field.type for field in file.schema_arrow}
-        return all(is_plain(it["type"], own[it["name"]]) for it in schema["fields"] if it["name"] in own)
-    except (ValueError, LookupError, TypeError, RecursionError):
+        with_variants(spark_schema(file_schema(file), where="it"), told)
+    except (ValueError, InvalidInputError):
         return False
-
-
-def _is_struct(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return types.is_struct(kind)
-
-
-def _is_map(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return types.is_map(kind)
+    return True
 
 
 _SPARK_INTERVAL = re.compile(rb'"(?:type|elementType|keyType|valueType)":"(interval [a-z ]{1,40})"')

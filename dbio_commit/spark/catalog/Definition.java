@@ -41,7 +41,7 @@ class Definition {
     String[] by = new String[partitions.length];
     for (int i = 0; i < by.length; i++) {
       if (!partitions[i].name().equals("identity")) {
-        throw refused("a table is partitioned by columns only, and not by " + partitions[i].describe()
+        throw refused("a dbio table is partitioned by columns only, and not by " + partitions[i].describe()
             + ": make a generated column of it, and partition by that");
       }
       by[i] = String.join(".", partitions[i].references()[0].fieldNames());
@@ -83,7 +83,7 @@ class Definition {
       settings.put("check." + one.name(), one.ifExists() ? "" : "\0"); // zero: it must be there
     // end
     } else {
-      throw refused("ALTER TABLE adds columns that may be null, at the end, and changes comments, defaults, constraints"
+      throw refused("ALTER TABLE of a dbio table adds columns that may be null, at the end, and changes comments, defaults, constraints"
           + " and properties; for another change, overwrite the table with dbio.write(df, path, mode='overwrite')");
     }
   }
@@ -115,7 +115,7 @@ class Definition {
   private void add(Constraint[] constraints) {
     for (int i = 0; i < constraints.length; i++) {
       if (!(constraints[i] instanceof Check)) {
-        throw refused("the constraints of a table are NOT NULL and CHECK, and not " + constraints[i].toDDL());
+        throw refused("the constraints of a dbio table are NOT NULL and CHECK, and not " + constraints[i].toDDL());
       }
       if (!constraints[i].enforced()) throw refused("a CHECK of a dbio table is enforced: leave NOT ENFORCED out");
       settings.put("check." + nameOf(constraints[i].name()),

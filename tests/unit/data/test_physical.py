@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.data_file import parquet_options
 from dbio_commit.data.footers import parse_footer
@@ -210,35 +210,51 @@ def test_types_that_only_spark_has_are_refused(tmp_path: Path, kind: str) -> Non
         commit(Table(tmp_path / "t"), pa.table({"x": [1]}).replace_schema_metadata({ROW_METADATA: told}))
 
 
-VARIANT = {"type": "struct", "fields": [{"name": "x", "type": "variant", "nullable": True, "metadata": {}}]}
+FIELD = {"name": "x", "nullable": True, "metadata": {}}
 BINARIES = [pa.field("value", pa.binary()), pa.field("metadata", pa.binary())]
+PLAIN = pa.struct(BINARIES)
 
 
-@pytest.mark.parametrize("nest", [lambda kind: kind, pa.list_, lambda kind: pa.struct([("a", kind)])])
-def test_a_variant_is_a_struct_of_two_binaries_at_any_depth(tmp_path: Path, nest: Any) -> None:
-    kind = nest(pa.struct(BINARIES))
-    inside: Any = {"list": {"type": "array", "elementType": "variant", "containsNull": True}}.get(
-        str(kind)[:4], "variant"
-    )
-    if str(kind).startswith("struct<a"):
-        inside = {"type": "struct", "fields": [{**VARIANT["fields"][0], "name": "a"}]}
-    told = json.dumps({"type": "struct", "fields": [{**VARIANT["fields"][0], "type": inside}]}, separators=(",", ":"))
+def declared(rows: pa.Table, kind: Any) -> pa.Table:
+    told = json.dumps({"type": "struct", "fields": [{**FIELD, "type": kind}]}, separators=(",", ":"))
+    return rows.replace_schema_metadata({ROW_METADATA: told})
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow"),
+    [
+        ("variant", PLAIN),
+        ("variant", pa.struct(BINARIES[::-1])),
+        ({"type": "array", "elementType": "variant", "containsNull": True}, pa.list_(PLAIN)),
+        ({"type": "struct", "fields": [{**FIELD, "type": "variant"}]}, pa.struct([("x", PLAIN)])),
+        (
+            {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True},
+            pa.map_(pa.string(), PLAIN),
+        ),
+    ],
+)
+def test_a_variant_is_a_struct_of_two_binaries_at_any_depth(tmp_path: Path, kind: Any, arrow: Any) -> None:
     table = Table(tmp_path / "t")
-    commit(table, pa.table({"x": pa.nulls(1, kind)}).replace_schema_metadata({ROW_METADATA: told}))
+    commit(table, declared(pa.table({"x": pa.nulls(2, arrow)}), kind))
     schema = table.snapshot().schema
     assert schema is not None
-    assert schema["fields"][0]["type"] == inside
-    assert table.snapshot().to_arrow()["x"].type.equals(kind)
+    assert schema["fields"][0]["type"] == kind
+    assert table.snapshot().to_arrow()["x"].null_count == 2
+    assert table.check(files=True).misread == {}
+    with pytest.raises(SchemaMismatchError):  # nobody says that these are variants
+        commit(table, pa.table({"x": pa.nulls(1, arrow)}))
 
 
-@pytest.mark.parametrize("fields", [[*BINARIES, pa.field("typed_value", pa.int64())], BINARIES[:1]])
+@pytest.mark.parametrize("fields", [[*BINARIES, pa.field("typed_value", pa.int64())], BINARIES[:1], []])
 def test_other_variants_are_refused(tmp_path: Path, fields: list[Any]) -> None:
-    told = json.dumps(VARIANT, separators=(",", ":"))
+    values = pa.nulls(1, pa.struct(fields) if fields else pa.binary())
+    rows = declared(pa.table({"x": values}), "variant")
     with pytest.raises(InvalidInputError, match="a column is a variant that is not just a struct"):
-        commit(
-            Table(tmp_path / "t"),
-            pa.table({"x": pa.nulls(1, pa.struct(fields))}).replace_schema_metadata({ROW_METADATA: told}),
-        )
+        commit(Table(tmp_path / "t"), rows)
+    (tmp_path / "plain").mkdir()
+    pq.write_table(rows, tmp_path / "plain/a.parquet")  # without a descriptor, nothing is checked before it is read
+    with pytest.raises(InvalidInputError, match="only Spark reads such files"):
+        Table(tmp_path / "plain").snapshot().to_arrow()
 
 
 def test_our_own_writer_writes_nothing_else() -> None:

@@ -89,7 +89,7 @@ def rows(which: Callable[[Type], object] = lambda row: True) -> pytest.MarkDecor
     return pytest.mark.parametrize(("row", "case"), found)
 
 
-def schema_of(kind: str) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     return {"type": "struct", "fields": [columns.field("c", kind)]}
 
 
@@ -148,13 +148,23 @@ def test_spark_has_it_and_takes_it_where_it_is_written(row: Type, case: Case) ->
 @rows(lambda row: row.is_written)
 def test_all_readers_have_the_parquet_of_it(row: Type, case: Case) -> None:
     sink = io.BytesIO()
-    told = {ROW_METADATA: json.dumps(schema_of(case.kind))} if row.arrow_fields else {}
+    told = {ROW_METADATA: json.dumps(schema_of(case.kind), separators=(",", ":"))} if row.arrow_fields else {}
     pq.write_table(table_of(case).replace_schema_metadata(told), sink)
     footer = parse_footer(sink.getvalue(), "f.parquet", size=len(sink.getvalue()))
     assert (footer.broken, footer.problems) == ("", [])
     assert footer.columns is not None
     assert fits(footer.columns["fields"][0]["type"], case.kind)
     assert is_read(footer.columns["fields"][0]["type"], case.kind)
+
+
+def test_a_struct_of_binaries_is_a_variant_only_if_spark_says_so() -> None:
+    sink = io.BytesIO()
+    pq.write_table(table_of(CASES["variant"]), sink)
+    footer = parse_footer(sink.getvalue(), "f.parquet", size=len(sink.getvalue()))
+    inside = [columns.field(name, "binary") for name in ("value", "metadata")]
+    assert footer.problems == []
+    assert footer.columns == schema_of({"type": "struct", "fields": inside})
+    assert not fits(footer.columns["fields"][0]["type"], "variant")
 
 
 # --- partition values ---------------------------------------------------------------------------------------------
