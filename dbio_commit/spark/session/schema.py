@@ -360,11 +360,12 @@ def _arrow_of_spark(kind: t.DataType) -> pa.DataType:
             return pa.list_(pa.field("element", _arrow_of_spark(kind.elementType)))
         case t.MapType():
             return pa.map_(_arrow_of_spark(kind.keyType), _arrow_of_spark(kind.valueType))
-    found = arrow_type(kind)
-    if not has_variant(kind):
-        return found
-    value, metadata = (field.with_nullable(False) for field in found)  # a variant that is null is a struct that is null
-    return pa.struct([value, metadata.with_metadata({b"variant": b"true"})])
+    found: Any = arrow_type(kind)
+    if has_variant(kind):  # one that is null is a struct that is null
+        value, metadata = (field.with_nullable(False) for field in found)
+        found = pa.struct([value, metadata.with_metadata({b"variant": b"true"})])
+    arrow: pa.DataType = found
+    return arrow
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:
