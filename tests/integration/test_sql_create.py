@@ -290,7 +290,7 @@ def test_sparks_own_catalog_names_tables(spark: SparkSession, path: str, databas
     spark.sql(f"CREATE TABLE places.again USING dbio LOCATION '{path}'")
     spark.sql("ALTER TABLE places.again RENAME TO places.renamed")
     assert rows(spark, "SELECT id FROM places.renamed") == [(1,), (5,)]
-    for table in ("events", "renamed"):
+    for table in ("events", "renamed PURGE"):
         spark.sql(f"DROP TABLE places.{table}")
     assert rows(spark, f"SELECT id FROM dbio.`{path}`") == [(1,), (5,)]
 

@@ -165,6 +165,7 @@ def plan_write(
     target = look(table.store, table.clock, must_be_empty=must_be_empty)
     sets_columns = mode == "overwrite"
     sets = check_changes(sets or {})
+    assert not sets or must_be_empty or sets_columns, "older rows would not be checked"
     constraints = Constraints.of(change(target.metadata.settings, sets))
     constraints.refuse_unsafe(where=table.url)
     needs_current = not sets_columns or schemas.has_void(schema) or bool(constraints.filled)
