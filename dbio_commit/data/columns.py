@@ -28,9 +28,15 @@ def _arrow(row: Type, kind: str) -> Any:
     """Arrow's type for a row of the table of types. A decimal's parameters are those of `kind`."""
     constructor, *arguments = row.arrow
     if row.arrow_fields:
-        return pa.struct([pa.field(name, getattr(pa, inside)()) for name, inside in row.arrow_fields])
+        return pa.struct([_part(*part) for part in row.arrow_fields])
     digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
     return getattr(pa, constructor)(*arguments, *map(int, digits))
+
+
+def _part(name: str, kind: str) -> Any:
+    """A field of a variant, with the mark by which Spark knows a variant in Arrow."""
+    mark = {b"variant": b"true"} if name == "metadata" else None
+    return pa.field(name, getattr(pa, kind)(), nullable=False, metadata=mark)
 
 
 _OWN: Mapping[pa.DataType, str] = {
@@ -136,7 +142,8 @@ def refuse_variants(file: "pq.ParquetFile", *, where: str) -> None:
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
     if has_variants(told):
         try:
-            with_variants(spark_schema(file_schema(file), where=where), told)
+            schema = file_schema(file)
+            with_variants(spark_schema(schema, where=where), schema, told)
         except ValueError as error:
             raise InvalidInputError(
                 f"{where}: {error}, as Spark's own writer makes them, and only Spark reads such files: write variants "

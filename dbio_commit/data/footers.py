@@ -124,7 +124,8 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
         rows = file.metadata.num_rows
         found += problems(file)
         recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
-        columns = None if found else with_variants(spark_schema(file_schema(file), where="it"), recorded)
+        schema = file_schema(file)
+        columns = None if found else with_variants(spark_schema(schema, where="it"), schema, recorded)
     except InvalidInputError as error:
         return Footer(path=path, size=size, problems=[str(error)])
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:

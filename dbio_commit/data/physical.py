@@ -132,7 +132,8 @@ def _has_plain_variants(file: "pq.ParquetFile", told: bytes) -> bool:
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
-        with_variants(spark_schema(file_schema(file), where="it"), told)
+        schema = file_schema(file)
+        with_variants(spark_schema(schema, where="it"), schema, told)
     except (ValueError, InvalidInputError):
         return False
     return True

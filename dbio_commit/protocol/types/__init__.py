@@ -53,7 +53,8 @@ class Type:
     arrow: tuple[str, ...]
     """Arrow's type: a constructor of pyarrow, and its arguments. A decimal's parameters are arguments, too."""
     arrow_fields: tuple[tuple[str, str], ...] = ()
-    """Of a type that is a struct in Arrow and in Parquet: the names of its fields, and constructors of their types."""
+    """Of a type that is a struct in Arrow and in Parquet: the names of its fields, which are never null, and the
+    constructors of their types."""
     arrow_also: tuple[str, ...] = ()
     """Constructors of other types of Arrow that Spark reads as this type."""
     parquet: tuple[str, ...] = ()

@@ -316,7 +316,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
     the values of the directories."""
     store = spec.table.store
     target = schemas.arrow_schema(spec.schema)
-    variants = schemas.variants_of_spark(spec.schema)
+    variants = schemas.variants_of(spec.schema)
     for file in files:
         with open_file(store, file) as source:
             where = store.url_of(file.path)

@@ -346,26 +346,9 @@ def arrow_type(kind: t.DataType) -> pa.DataType:
     return found
 
 
-def variants_of_spark(schema: t.StructType) -> dict[int, pa.DataType]:
-    """By the position of each column with a variant: the type of Arrow that Spark expects from Python for it."""
-    fields = enumerate(schema.fields)
-    return {position: _arrow_of_spark(it.dataType) for position, it in fields if has_variant(it.dataType)}
-
-
-def _arrow_of_spark(kind: t.DataType) -> pa.DataType:
-    match kind:
-        case t.StructType():
-            return pa.struct([pa.field(it.name, _arrow_of_spark(it.dataType)) for it in kind.fields])
-        case t.ArrayType():
-            return pa.list_(pa.field("element", _arrow_of_spark(kind.elementType)))
-        case t.MapType():
-            return pa.map_(_arrow_of_spark(kind.keyType), _arrow_of_spark(kind.valueType))
-    found: Any = arrow_type(kind)
-    if has_variant(kind):  # one that is null is a struct that is null
-        value, metadata = (field.with_nullable(False) for field in found)
-        found = pa.struct([value, metadata.with_metadata({b"variant": b"true"})])
-    arrow: pa.DataType = found
-    return arrow
+def variants_of(schema: t.StructType) -> dict[int, pa.DataType]:
+    """By the position of each column with a variant: its type in Arrow, which Spark expects from Python."""
+    return {i: arrow_type(it.dataType) for i, it in enumerate(schema.fields) if has_variant(it.dataType)}
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 from dbio_commit.protocol.types import Family
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
-from dbio_commit.spark.session.schema import arrow_type, has_variant, quoted, row_of
+from dbio_commit.spark.session.schema import arrow_type, quoted, row_of, variants_of
 from dbio_commit.spark.ship.arrow import FILLER, fitted, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 from dbio_commit.spark.versions import column_of, expression_of
@@ -72,7 +72,7 @@ class Packing:
             return unpack_rows(batches, self.schema, coded=self.coded)
         fields = self.schema.fields if self.schema else []
         kinds = {i: arrow_type(fields[i].dataType) for i in self.unscaled}
-        variants = {i: arrow_type(it.dataType) for i, it in enumerate(fields) if has_variant(it.dataType)}
+        variants = variants_of(self.schema) if self.schema else {}
         return (fitted(with_decimals(without_fillers(batch), kinds), variants) for batch in batches)
 
     def to_option(self) -> str:

@@ -127,11 +127,8 @@ class WritePlan:
             terms=terms,
             options=self.options,
             columns=mapping.columns,
-            casts={
-                field.name: schemas.arrow_type(field.dataType)
-                for field in mapping.schema.fields
-                if field.name in mapping.casts or schemas.has_variant(field.dataType)
-            },
+            casts={name: schemas.arrow_type(mapping.schema[name].dataType) for name in mapping.casts},
+            variants={mapping.schema.names[i]: kind for i, kind in schemas.variants_of(mapping.schema).items()},
             limits=_path_limits(self.table),
             spark_metadata={
                 "org.apache.spark.version": SPARK,
