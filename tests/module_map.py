@@ -26,6 +26,7 @@ ELSEWHERE = {
         "tests/unit/upkeep/test_adopt_columns.py",
     ],
     "dbio_commit/data/pruning.py": ["tests/unit/data/test_where.py"],
+    "dbio_commit/data/variants.py": ["tests/unit/data/test_physical.py"],
     "dbio_commit/data/thrift.py": ["tests/unit/data/test_chunks.py", "tests/fuzz"],
     "dbio_commit/data/*": ["tests/unit/data", "tests/unit/spark/write", "tests/fuzz"],
     "dbio_commit/feed/streams.py": ["tests/unit/feed/test_follow.py", "tests/unit/cli"],
@@ -39,7 +40,7 @@ ELSEWHERE = {
     ],
     "dbio_commit/protocol/*": ["tests/unit/protocol", "tests/test_golden.py", "tests/fuzz"],
     "dbio_commit/spark/catalog/register.py": ["tests/integration/test_spark_catalog.py"],
-    "dbio_commit/spark/catalog/*": ["tests/integration/test_sql_read.py", "tests/integration/test_sql_changes.py"],
+    "dbio_commit/spark/catalog/*": [f"tests/integration/test_sql_{it}.py" for it in ("read", "changes", "create")],
     "dbio_commit/spark/committer/*": [
         "tests/integration/test_spark_committer.py",
         "tests/integration/test_committer_edges.py",
@@ -72,6 +73,7 @@ ELSEWHERE = {
     "dbio_commit/store/*": ["tests/contract"],
     "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/upkeep"],
     "dbio_commit/testing.py": ["tests/contract"],
+    "dbio_commit/upkeep/comments.py": ["tests/unit/upkeep/test_comments.py"],
     "dbio_commit/upkeep/compact/*": ["tests/unit/upkeep/compact/test_run.py"],
     "dbio_commit/upkeep/publish/*": [
         "tests/unit/upkeep/publish",

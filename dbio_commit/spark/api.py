@@ -573,7 +573,8 @@ def enable(
     In SQL, a table is named by its path, as in dbio.`s3://lake/events`, or by a name below one of the `roots`, as in
     `dbio.lake.events`. `roots` are paths, or a dict from names to paths. A root without a name has that of its last
     directory, or of its bucket. The catalog holds for all threads, and for sessions that the application makes later.
-    The roots of several calls add up, and a later call may give a name another root.
+    The roots of several calls add up, and a later call may give a name another root. CREATE TABLE … USING dbio LOCATION
+    also gives tables names in Spark's own catalog, unless `spark.sql.catalog.spark_catalog` is set already.
 
     Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns if it gets
     neither `parquet` nor `roots`. The data source and the table functions `dbio_files` and `dbio_history` use the

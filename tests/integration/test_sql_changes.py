@@ -16,7 +16,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.rewrite.base import Rewrite
 from tests import spark35
-from tests.spark_tables import SPARK, SPARK_ERRORS, configured, numbers, objects
+from tests.spark_tables import SPARK_ERRORS, configured, numbers, objects
 
 Rows = list[tuple[Any, ...]]
 
@@ -282,94 +282,6 @@ def test_frames_write_by_write_to_insert_into_and_save_as_table(spark: SparkSess
     assert rows(spark, parts, "id") == [(0,), (2,), (9,)]
     with pytest.raises(dbio.InvalidInputError, match="no option color"):
         frame.writeTo(name).option("color", "red").append()
-
-
-# --- CREATE, REPLACE and ALTER TABLE -------------------------------------------------------------------------------
-
-
-def test_a_table_is_created_with_columns_partitions_and_settings(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "new")
-    name = f"dbio.`{path}`"
-    spark.sql(
-        f"""CREATE TABLE {name} (id BIGINT NOT NULL, kind STRING DEFAULT 'none' COMMENT 'what', day STRING,
-        up STRING GENERATED ALWAYS AS (upper(day))) PARTITIONED BY (day) TBLPROPERTIES ('check.small' = 'id < 100')"""
-    )
-    settings = {
-        "check.small": "id < 100",
-        "not_null.id": "true",
-        "default.kind": "'none'",
-        "generated.up": "upper(day)",
-    }
-    assert dbio.Table(path).settings() == settings
-    kind, default = ("", "") if SPARK >= (4, 1) else (", kind", ", DEFAULT")  # before, INSERT must name all columns
-    insert = f"INSERT INTO {name} (id, day, up{kind}) VALUES ({{}}{default})"
-    spark.sql(insert.format("1, 'd0', 'D0'"))
-    assert rows(spark, path, "id, kind, day, up") == [(1, "none", "d0", "D0")]
-    for values in ("NULL, 'd0', 'D0'", "2, 'd0', 'x'", "200, 'd0', 'D0'"):
-        with pytest.raises(dbio.InvalidInputError, match="1 row violates"):
-            spark.sql(insert.format(values))
-    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (more INT COMMENT 'new', again STRING)")
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('check.small' = 'id < 1000')")
-    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('not_null.id')")
-    assert dbio.Table(path).settings() == {
-        name: "id < 1000" if name == "check.small" else text for name, text in settings.items() if name != "not_null.id"
-    }
-    assert rows(spark, path, "id, more, again") == [(1, None, None)]
-    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
-        spark.sql(f"CREATE TABLE {name} (id BIGINT)")
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} (id BIGINT)")
-
-
-def test_create_table_as_select_is_one_transaction_and_leaves_no_table_if_it_fails(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "new")
-    name = f"dbio.`{path}`"
-    with pytest.raises(SPARK_ERRORS, match="DIVIDE_BY_ZERO"):
-        spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT 1 / (id - 2) AS x, 'd0' AS day FROM range(5)")
-    assert not spark.catalog.tableExists(name)
-    spark.sql(f"CREATE TABLE {name} PARTITIONED BY (day) AS SELECT id, concat('d', id % 2) AS day FROM range(3)")
-    assert rows(spark, path, "id, day") == [(0, "d0"), (1, "d1"), (2, "d0")]
-    assert [commit.operation for commit in dbio.Table(path).history()] == ["append"]
-    assert dbio.Table(path).snapshot().partition_columns == ("day",)
-
-
-def test_replace_table_as_select_may_read_the_table_and_changes_nothing_if_it_fails(
-    spark: SparkSession, path: str
-) -> None:
-    name = f"dbio.`{path}`"
-    with pytest.raises(SPARK_ERRORS, match="DIVIDE_BY_ZERO"):
-        spark.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 1 / (id - 2) AS id FROM range(5)")
-    assert rows(spark, path) == changed({})
-    spark.sql(f"REPLACE TABLE {name} AS SELECT id + 1 AS id, 'x' AS more FROM {name} WHERE id < 2")
-    assert rows(spark, path, "id, more") == [(1, "x"), (2, "x")]
-    assert [commit.operation for commit in dbio.Table(path).history()] == ["overwrite", "append"]
-    spark.sql(f"CREATE OR REPLACE TABLE {name} (id BIGINT)")
-    assert (rows(spark, path, "id"), spark.table(name).columns) == ([], ["id"])
-
-
-def test_frames_create_and_replace_tables(spark: SparkSession, tmp_path: Path) -> None:
-    path, frame = str(tmp_path / "new"), spark.sql("SELECT 9L AS id, 'd1' AS day")
-    frame.writeTo(f"dbio.`{path}`").partitionedBy(f.col("day")).create()
-    frame.selectExpr("id + 1 AS id", "day").write.partitionBy("day").mode("overwrite").saveAsTable(f"dbio.`{path}`")
-    assert rows(spark, path, "id, day") == [(10, "d1")]
-    assert dbio.Table(path).snapshot().partition_columns == ("day",)
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("CREATE TABLE {} (id BIGINT) LOCATION '/tmp/elsewhere'", "the name means the path"),
-        ("CREATE TABLE {} TBLPROPERTIES ('change_data' = 'true') AS SELECT 1 AS x", "create the table with them first"),
-        ("CREATE TABLE {} (id BIGINT) TBLPROPERTIES ('color' = 'red')", "there is no setting 'color'"),
-    ],
-)
-def test_a_table_that_cannot_be_created_as_asked_is_not_created(
-    spark: SparkSession, tmp_path: Path, statement: str, message: str
-) -> None:
-    with pytest.raises(dbio.InvalidInputError, match=message):
-        spark.sql(statement.format(f"dbio.`{tmp_path}/new`"))
-    assert not (tmp_path / "new").exists()
 
 
 # --- the same as the functions ------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from .run import simulate
 from .scenarios import SCENARIOS
 from .test_exhaustive import MUTATED
 
-
 RARE = {"take_a_file_that_is_gone_for_an_empty_one"}
 """Mutations that only hundreds of seeds find."""
 

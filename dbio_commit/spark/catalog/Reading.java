@@ -4,8 +4,10 @@ import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.DescribeRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -20,6 +22,7 @@ import scala.Option;
 import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
+import scala.collection.immutable.$colon$colon;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -29,9 +32,19 @@ import scala.runtime.AbstractPartialFunction;
 public class Reading extends Rule {
   public TreeNode apply(TreeNode plan) {
     if (Statements.targetOf((LogicalPlan) plan) != null) return plan; // `Statement` reads the table itself
+    if (plan instanceof DescribeRelation) return described((DescribeRelation) plan);
     Replace replace = new Replace();
     LogicalPlan found = (LogicalPlan) ((LogicalPlan) plan).transform(replace);
     return replace.any ? SchemaPruning.apply(found) : found;
+  }
+
+  private static TreeNode described(DescribeRelation plan) {
+    Object relation = plan.relation();
+    SqlTable table = relation instanceof ResolvedTable ? Statements.sqlTable(((ResolvedTable) relation).table()) : null;
+    if (table == null || !plan.isExtended() || table.isDescribed) return plan;
+    ResolvedTable own = (ResolvedTable) relation;
+    LogicalPlan with = new ResolvedTable(own.catalog(), own.identifier(), table.described(), own.outputAttributes());
+    return plan.withNewChildren((Seq) new $colon$colon(with, Nil$.MODULE$));
   }
 
   /** The plan that reads the rows of the table, with these attributes. */

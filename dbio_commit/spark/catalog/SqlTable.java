@@ -1,12 +1,20 @@
 package dbio_commit;
 
+import java.time.ZoneId;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsAtomicPartitionManagement;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -28,6 +36,7 @@ import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.PartitioningUtils;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
@@ -36,7 +45,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Seq;
 
 /** One snapshot of a table, for Spark's analyzer and optimizer. Its rows are read by the plan that `Reading` gets. */
-public class SqlTable implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2, SupportsWrite {
+public class SqlTable
+    implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2, SupportsWrite, SupportsAtomicPartitionManagement {
   final String name;
   final String id;
   final String token; // by which Python knows the snapshot
@@ -44,6 +54,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   final String[] partitionColumns;
   final Map properties;
   boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
+  boolean isDescribed; // its properties say how large it is
   private Object rows; // what Python reads it by; see `rows`
 
   public SqlTable(String name, String id, String token, StructType schema, String partitionColumns, Map properties) {
@@ -74,7 +85,10 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   }
 
   /** Tables are equal if their rows are: by this, Spark finds the plans that it has cached. */
-  public boolean equals(Object other) { return other instanceof SqlTable && ((SqlTable) other).token.equals(token); }
+  public boolean equals(Object other) {
+    return other instanceof SqlTable && ((SqlTable) other).token.equals(token) && ((SqlTable) other).isDescribed == isDescribed;
+  }
+
   public int hashCode() { return token.hashCode(); }
   public String toString() { return name; }
 
@@ -146,6 +160,93 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
 
   public boolean canDeleteWhere(Predicate[] predicates) { return true; }
   public void deleteWhere(Predicate[] predicates) { throw new IllegalStateException("Statements has not planned this DELETE"); }
+
+  // --- partitions ---
+
+  private Map partitions; // by the row of their values: these values as texts, as Python has them
+
+  private Map partitions() {
+    if (partitions == null) {
+      Map found = new HashMap();
+      StructType types = partitionSchema();
+      String[] texts = Asking.split(Asking.ask("partitions", new Object[] {token}));
+      for (int start = 0; start + types.length() <= texts.length; start += types.length()) {
+        Object[] values = new Object[types.length()];
+        for (int i = 0; i < values.length; i++) {
+          values[i] = PartitioningUtils.castPartValueToDesiredType(types.fields()[i].dataType(), texts[start + i], UTC);
+        }
+        found.put(new GenericInternalRow(values), Arrays.copyOfRange(texts, start, start + values.length));
+      }
+      partitions = found;
+    }
+    return partitions;
+  }
+
+  private static final ZoneId UTC = ZoneId.of("UTC");
+
+  public StructType partitionSchema() {
+    StructType found = new StructType();
+    for (int i = 0; i < partitionColumns.length; i++) found = found.add(schema.apply(partitionColumns[i]));
+    return found;
+  }
+
+  /** The partitions that have these values in these columns. */
+  public InternalRow[] listPartitionIdentifiers(String[] names, InternalRow wanted) {
+    StructType types = partitionSchema();
+    List found = new ArrayList();
+    Iterator all = partitions().keySet().iterator();
+    while (all.hasNext()) {
+      InternalRow one = (InternalRow) all.next();
+      boolean fits = true;
+      for (int i = 0; i < names.length; i++) {
+        int column = types.fieldIndex(names[i]);
+        DataType type = types.fields()[column].dataType();
+        fits = fits && Objects.equals(one.get(column, type), wanted.get(i, type));
+      }
+      if (fits) found.add(one);
+    }
+    return (InternalRow[]) found.toArray(new InternalRow[0]);
+  }
+
+  public boolean dropPartitions(InternalRow[] idents) {
+    List texts = new ArrayList();
+    for (int i = 0; i < idents.length; i++) {
+      String[] one = (String[]) partitions().get(idents[i]);
+      if (one == null) return false;
+      texts.addAll(Arrays.asList(one));
+    }
+    Asking.ask("drop_partitions", new Object[] {token, String.join("\0", texts)});
+    return true;
+  }
+
+  public boolean truncatePartitions(InternalRow[] idents) { return dropPartitions(idents); }
+  public Map loadPartitionMetadata(InternalRow ident) { return new HashMap(); }
+
+  // Janino calls no defaults of interfaces, and so needs those of one partition.
+  public boolean dropPartition(InternalRow ident) { return dropPartitions(new InternalRow[] {ident}); }
+  public boolean truncatePartition(InternalRow ident) { return dropPartition(ident); }
+
+  public void createPartition(InternalRow ident, Map properties) { createPartitions(null, null); }
+
+  public void createPartitions(InternalRow[] idents, Map[] properties) {
+    throw Definition.refused("a partition of a dbio table is there as soon as it has rows: insert some");
+  }
+
+  public void replacePartitionMetadata(InternalRow ident, Map properties) {
+    throw Definition.refused("a partition of a dbio table has no properties");
+  }
+
+  // --- DESCRIBE EXTENDED ---
+
+  /** The same table, whose properties also say how large it is. */
+  SqlTable described() {
+    Map facts = new HashMap(properties);
+    String[] texts = Asking.split(Asking.ask("facts", new Object[] {token}));
+    for (int i = 0; i + 1 < texts.length; i += 2) facts.put(texts[i], texts[i + 1]);
+    SqlTable found = new SqlTable(name, id, token, schema, String.join("\0", partitionColumns), facts);
+    found.isDescribed = true;
+    return found;
+  }
 
   public boolean truncateTable() {
     Asking.ask("truncate", new Object[] {token});

@@ -28,7 +28,8 @@ public class Statements extends SparkStrategy {
   /** The table that the statement changes; null for another plan, or another kind of table. */
   static SqlTable targetOf(LogicalPlan plan) {
     boolean isKnown = plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable
-        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic;
+        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic
+        || addsConstraint(plan);
     LogicalPlan target = isKnown ? (LogicalPlan) plan.productElement(0) : null;
     while (target != null) {
       if (target instanceof DataSourceV2Relation) return sqlTable(((DataSourceV2Relation) target).table());
@@ -39,6 +40,9 @@ public class Statements extends SparkStrategy {
     }
     return null;
   }
+
+  /** Whether it is ALTER TABLE … ADD CONSTRAINT … CHECK, which Spark has since 4.1. */
+  static boolean addsConstraint(LogicalPlan plan) { return plan.getClass().getSimpleName().equals("AddCheckConstraint"); }
 
   /** The plan of the rows that CACHE TABLE has stored. */
   private static LogicalPlan cached(InMemoryRelation relation) {

@@ -27,6 +27,9 @@ from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready
 _BRIDGE, _TOPIC = "dbio_commit.catalog", "catalog"
 """As `Asking.java` has them."""
 _SETTING = "spark.sql.catalog.dbio"
+_SESSION_SETTING, _SESSION_CATALOG = "spark.sql.catalog.spark_catalog", "dbio_commit.SessionCatalog"
+_OWN_OR_NONE = (None, "builtin", _SESSION_CATALOG)
+"""If the setting has another value, Spark's own catalog belongs to another table format, and stays as it is."""
 _MOST_SESSIONS = 64
 
 _log = get_logger(__name__)
@@ -57,10 +60,16 @@ class Answers:
             "create": self._create,
             "stage": self._stage,
             "alter": self._alter,
+            "name": self._name,
+            "location": self._location,
+            "partitions": self.tables.partitions,
+            "drop_partitions": self.tables.drop_partitions,
+            "facts": self.tables.facts,
             "truncate": self.statements.truncate,
             "delete": self.statements.delete,
             "update": self.statements.update,
             "merge": self.statements.merge,
+            "constrain": self.statements.constrain,
             "insert": self.statements.insert,
         }
         try:
@@ -95,14 +104,13 @@ class Answers:
     # --- tables ---
 
     def _load(
-        self, spark: SparkSession, catalog: str, namespace: Any, name: str, version: str | None, micros: int | None
+        self, spark: SparkSession, shown: str, namespace: Any, name: str, version: str | None, micros: int | None
     ) -> Any:
-        parts = [*namespace, name]
-        path = path_of(self.roots, parts)
+        path = path_of(self.roots, [*namespace, name])
         if path is None:
             return None
         with suppress(TableNotFoundError):
-            return self.tables.load(spark, ".".join([catalog, *parts]), path, as_of(version, micros))
+            return self.tables.load(spark, shown, path, as_of(version, micros))
         return None
 
     def _exists(self, spark: SparkSession, namespace: Any, name: str) -> Any:
@@ -136,8 +144,17 @@ class Answers:
     ) -> str:
         return creation.staged(self._path(namespace, name), mode, by, dict(properties))
 
-    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any) -> None:
-        creation.alter(spark, self._path(namespace, name), creation.schema_of(added), dict(settings))
+    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any, comments: Any) -> None:
+        path = self._path(namespace, name)
+        creation.alter(spark, path, creation.schema_of(added), dict(settings), dict(comments))
+
+    def _name(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> None:
+        creation.give_name(spark, self._path(namespace, name), by, dict(properties))
+
+    def _location(self, spark: SparkSession, name: str, given: str | None, known: str | None) -> str:
+        return creation.location_of(name, given, known)
 
     def _path(self, namespace: Any, name: str) -> str:
         parts = [*namespace, name]
@@ -194,6 +211,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     if own not in (None, CATALOG.name):
         _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
         return
+    set_session_catalog = spark.conf.get(_SESSION_SETTING, None) in _OWN_OR_NONE
     errors_of_jvm()
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _answers.answer)
@@ -201,8 +219,10 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     _answers.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
-    spark.conf.set(_SETTING, CATALOG.name)
-    spark.sparkContext._jsc.sc().conf().set(_SETTING, CATALOG.name)  # later sessions begin with it
+    settings = {_SETTING: CATALOG.name} | ({_SESSION_SETTING: _SESSION_CATALOG} if set_session_catalog else {})
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+        spark.sparkContext._jsc.sc().conf().set(name, value)  # later sessions begin with it
 
 
 _NOT_OVER_CONNECT = (

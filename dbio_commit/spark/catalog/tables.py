@@ -5,7 +5,7 @@ Spark asks for another one, its snapshot is read again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,10 +17,13 @@ from pyspark.sql.types import StructField, StructType
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
+from dbio_commit.protocol.state import total_size
+from dbio_commit.spark.catalog.creation import FACTS
 from dbio_commit.spark.read.file_index import nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
@@ -114,6 +117,39 @@ class SqlTables:
             return "leave"
         paths = {file.path for file in kept}
         return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+    def partitions(self, spark: SparkSession, token: str) -> str:
+        """The values of the partition columns of each partition that has files, as in names of directories."""
+        snapshot = self.find(spark, token).snapshot
+        columns = snapshot.partition_columns
+        return "\0".join(
+            names.HIVE_NULL if partition[column] is None else names.escape(str(partition[column]))
+            for partition in _partitions(snapshot)
+            for column in columns
+        )
+
+    def drop_partitions(self, spark: SparkSession, token: str, values: str) -> None:
+        """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
+        found = self.find(spark, token)
+        columns, texts = found.snapshot.partition_columns, values.split("\0")
+        with found.table.begin("overwrite_partitions") as transaction:
+            for start in range(0, len(texts), len(columns)):
+                given = zip(columns, texts[start : start + len(columns)], strict=True)
+                transaction.overwrite_partition(
+                    {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
+                )
+
+    def facts(self, spark: SparkSession, token: str) -> str:
+        """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
+        snapshot = self.find(spark, token).snapshot
+        facts = {"tid": snapshot.tid or "", "files": len(snapshot.files), "bytes": total_size(snapshot.files)}
+        if snapshot.partition_columns:
+            facts["partitions"] = len(_partitions(snapshot))
+        return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
+
+
+def _partitions(snapshot: Snapshot) -> Collection[names.Partition]:
+    return {names.split(file.path)[0]: file.partition for file in snapshot.files}.values()
 
 
 def as_of(version: str | None, micros: int | None) -> AsOf:
