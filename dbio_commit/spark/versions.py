@@ -174,6 +174,9 @@ def java_source(jvm: Any, text: str) -> str:
     if scala_version(jvm) == "2.12":
         for there, here in _IN_SCALA_2_12:
             text = re.sub(there, here, text)
+    if not _IS_4 and f"{_PROCEDURES}." in text:
+        named = re.search(r"class (\w+)", text)
+        return f"package dbio_commit;\n\nclass {named and named[1]} {{}}\n"
     if not _IS_4:
         text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
     if _FREE in text and not _has_method(jvm, "org.apache.spark.sql.vectorized.ColumnarBatch", "closeIfFreeable"):
@@ -189,6 +192,9 @@ _IN_SCALA_2_12: Sequence[tuple[str, str]] = (
     (r"for Scala 2\.13\b", "for Scala 2.12"),
 )
 """Scala 2.12 has other names for the collections that Spark's methods take and return."""
+
+_PROCEDURES = "org.apache.spark.sql.connector.catalog.procedures"
+"""CALL is there since 4.0. Before, the classes that use this package are empty."""
 
 _FREE = "rows.batch.closeIfFreeable();"
 """Before 3.5.4, batches have no such method, and Spark lets go of none."""

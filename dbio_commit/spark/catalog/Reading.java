@@ -4,6 +4,7 @@ import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -36,7 +37,10 @@ public class Reading extends Rule {
   /** The plan that reads the rows of the table, with these attributes. */
   static LogicalPlan planOf(SqlTable table, Seq output) {
     Object rows = table.rows();
-    return rows instanceof HadoopFsRelation ? relation(rows, output) : named((LogicalPlan) rows, output);
+    if (rows instanceof HadoopFsRelation) return relation(rows, output);
+    String[] columns = new String[output.size()];
+    for (int i = 0; i < columns.length; i++) columns[i] = SqlTable.quoted(((Attribute) output.apply(i)).name());
+    return named((LogicalPlan) ((Dataset) rows).selectExpr(columns).queryExecution().optimizedPlan(), output);
   }
 
   private static LogicalPlan relation(Object files, Seq output) {

@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
@@ -29,6 +30,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -78,9 +80,16 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public int hashCode() { return token.hashCode(); }
   public String toString() { return name; }
 
+  /** The place of the table that a plan reads, if it reads one dbio table and does no more; else null. */
+  public static String locationOf(LogicalPlan plan) {
+    while (plan.children().size() == 1) plan = (LogicalPlan) plan.children().head();
+    Object table = plan instanceof DataSourceV2Relation ? ((DataSourceV2Relation) plan).table() : null;
+    return table instanceof SqlTable ? (String) ((SqlTable) table).properties.get("location") : null;
+  }
+
   static String quoted(String name) { return "`" + name.replace("`", "``") + "`"; }
 
-  /** A HadoopFsRelation; or, if Spark cannot reach the files, a LogicalPlan that reads them in Python workers. */
+  /** A HadoopFsRelation; or a Dataset: of changes, or if Spark cannot reach the files. */
   synchronized Object rows() {
     if (rows == null) {
       rows = Asking.ask("rows", new Object[] {token});
@@ -88,6 +97,8 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
     }
     return rows;
   }
+
+  public synchronized void setRows(Object rows) { this.rows = rows; }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     return new Rows(this);

@@ -15,10 +15,12 @@ from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.protocol import names
-from dbio_commit.spark.catalog import creation
+from dbio_commit.spark.catalog import creation, procedures
+from dbio_commit.spark.catalog.changes import NAME as CHANGES
+from dbio_commit.spark.catalog.changes import arguments_of, changed_rows
 from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
 from dbio_commit.spark.catalog.statements import SqlStatements
-from dbio_commit.spark.catalog.tables import SqlTables, as_of
+from dbio_commit.spark.catalog.tables import SqlTables, as_of, rows_as_table
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class, open_table
 from dbio_commit.spark.session.errors import errors_of_jvm
@@ -57,6 +59,9 @@ class Answers:
             "create": self._create,
             "stage": self._stage,
             "alter": self._alter,
+            "procedures": lambda _: "\0".join(procedures.PROCEDURES),
+            "procedure": lambda _, name: procedures.named(name).described(),
+            "call": self._call,
             "truncate": self.statements.truncate,
             "delete": self.statements.delete,
             "update": self.statements.update,
@@ -97,6 +102,10 @@ class Answers:
     def _load(
         self, spark: SparkSession, catalog: str, namespace: Any, name: str, version: str | None, micros: int | None
     ) -> Any:
+        if (given := arguments_of(name)) is not None:
+            table, start, end, net = [*given, *("", "false")[len(given) - 2 :]]
+            own = procedures.table_of(spark, self.roots, catalog, table)
+            return rows_as_table(spark, CHANGES, name, changed_rows(spark, own, start, end or None, net == "true"))
         parts = [*namespace, name]
         path = path_of(self.roots, parts)
         if path is None:
@@ -148,6 +157,13 @@ class Answers:
                 "the table by its path"
             )
         return path
+
+    # --- procedures ---
+
+    def _call(self, spark: SparkSession, catalog: str, name: str, arguments: Any) -> Any:
+        table, *more = arguments
+        found = procedures.named(name).run(spark, procedures.table_of(spark, self.roots, catalog, table), *more)
+        return found._jdf
 
     # --- namespaces ---
 
@@ -201,6 +217,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     _answers.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
+    java_class(spark._jvm, "dbio_commit.Rules").addTo(spark._jsparkSession)
     spark.conf.set(_SETTING, CATALOG.name)
     spark.sparkContext._jsc.sc().conf().set(_SETTING, CATALOG.name)  # later sessions begin with it
 

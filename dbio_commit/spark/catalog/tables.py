@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from cachetools import LRUCache
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
@@ -85,7 +86,7 @@ class SqlTables:
         return found
 
     def rows(self, spark: SparkSession, token: str) -> Any:
-        """A HadoopFsRelation with the snapshot's files; or a LogicalPlan, if Spark itself cannot read them."""
+        """A HadoopFsRelation with the snapshot's files; or a Dataset, if Spark itself cannot read them."""
         found = self.find(spark, token)
         table, snapshot = found.table, found.snapshot
         root = files_root(spark, table, snapshot.files)
@@ -102,7 +103,7 @@ class SqlTables:
             if relation is not None:
                 return relation
         frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
-        return frame._jdf.queryExecution().optimizedPlan()
+        return frame._jdf
 
     def skip(self, spark: SparkSession, token: str, condition: str) -> str:
         """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
@@ -114,6 +115,15 @@ class SqlTables:
             return "leave"
         paths = {file.path for file in kept}
         return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+
+def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> Any:
+    """Rows as a `SqlTable` of the JVM, which keeps them. No other one is equal, and later ones have the same id."""
+    kind = java_class(spark._jvm, "dbio_commit.SqlTable")
+    table = kind(name, id, f"{name} {uuid4()}", nullable(spark, rows.schema.fields), "", {"provider": "dbio"})
+    made: Any = rows
+    table.setRows(made._jdf)
+    return table
 
 
 def as_of(version: str | None, micros: int | None) -> AsOf:
