@@ -7,6 +7,7 @@ import java.util.List;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -29,9 +30,14 @@ import scala.runtime.AbstractPartialFunction;
 public class Reading extends Rule {
   public TreeNode apply(TreeNode plan) {
     if (Statements.targetOf((LogicalPlan) plan) != null) return plan; // `Statement` reads the table itself
+    return read((LogicalPlan) plan);
+  }
+
+  private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
-    LogicalPlan found = (LogicalPlan) ((LogicalPlan) plan).transform(replace);
-    return replace.any ? SchemaPruning.apply(found) : found;
+    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries());
+    LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(replace);
+    return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
   }
 
   /** The plan that reads the rows of the table, with these attributes. */
@@ -94,6 +100,18 @@ public class Reading extends Rule {
       any = true;
       DataSourceV2ScanRelation scan = (DataSourceV2ScanRelation) plan;
       return planOf(((SqlTable.Rows) scan.scan()).table, scan.output());
+    }
+  }
+
+  /** The plans inside expressions: Spark prunes partitions by a copy of the other side of a join. */
+  private static class InSubqueries extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      SubqueryExpression query = (SubqueryExpression) expression;
+      LogicalPlan read = read((LogicalPlan) query.plan());
+      return read.fastEquals((TreeNode) query.plan()) ? query : query.withNewPlan(read);
     }
   }
 }

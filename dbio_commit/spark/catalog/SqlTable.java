@@ -46,6 +46,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   final String[] partitionColumns;
   final Map properties;
   boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
+  private boolean hasCounts = true;
   private Object rows; // what Python reads it by; see `rows`
 
   public SqlTable(String name, String id, String token, StructType schema, String partitionColumns, Map properties) {
@@ -89,6 +90,9 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
 
   static String quoted(String name) { return "`" + name.replace("`", "``") + "`"; }
 
+  /** The place of a column among the partition columns; -1 for another column. */
+  int indexOfPartition(String column) { return Arrays.asList(partitionColumns).indexOf(column); }
+
   /** A HadoopFsRelation; or a Dataset: of changes, or if Spark cannot reach the files. */
   synchronized Object rows() {
     if (rows == null) {
@@ -98,7 +102,13 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
     return rows;
   }
 
-  public synchronized void setRows(Object rows) { this.rows = rows; }
+  public synchronized void setRows(Object rows) {
+    this.rows = rows;
+    hasCounts = false;
+  }
+
+  /** Whether Python may know how many rows it has. */
+  synchronized boolean hasCounts() { return hasCounts; }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     return new Rows(this);

@@ -52,6 +52,7 @@ class Answers:
             "exists": self._exists,
             "rows": self.tables.rows,
             "skip": self.tables.skip,
+            "counts": self.tables.counts,
             "tables": self._tables,
             "namespaces": self._namespaces,
             "place": self._place,

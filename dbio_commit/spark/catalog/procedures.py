@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -189,8 +189,7 @@ def _frame(spark: SparkSession, columns: str, rows: Iterator[tuple[Any, ...]] | 
     """A DataFrame of rows that are in memory, for which no job runs."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = StructType.fromDDL(columns)
-    own = to_arrow_schema(schema, timezone="UTC")
+    own = to_arrow_schema(cast(StructType, StructType.fromDDL(columns)), timezone="UTC")
     each = [*rows]
     arrays = [pa.array([row[i] for row in each], it.type) for i, it in enumerate(own)]
     return local_rows(spark, pa.table(arrays, schema=own))

@@ -5,7 +5,7 @@ Spark asks for another one, its snapshot is read again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,12 +17,16 @@ from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.data.counts import count_rows
+from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
-from dbio_commit.spark.read.file_index import nullable, relation_by_index
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
 from dbio_commit.spark.session.conf import java_class, open_table
@@ -105,6 +109,30 @@ class SqlTables:
         frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
         return frame._jdf
 
+    def counts(self, spark: SparkSession, token: str, columns: str) -> Any:
+        """An index with a directory for each partition that has rows, or None if the counts are not known.
+
+        In a directory, the size of the first file is the number of rows plus 1. For each of the columns there is one
+        more file, whose size is the number of values that are not null, plus 1. So Spark reads the values of partition
+        columns as those of a scan.
+        """
+        found = self.find(spark, token)
+        snapshot, wanted = found.snapshot, columns.split("\0") if columns else []
+        simple = column_types(snapshot.schema or {})
+        if snapshot.scope is not Scope.TABLE or any(column not in simple for column in wanted):
+            return None
+        counted = count_rows(snapshot.files, snapshot.of_files, wanted)
+        if counted is None:
+            return None
+        refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
+        files = [
+            DataFile(f"{i}/{j}", count + 1, None, dict(zip(snapshot.partition_columns, values, strict=True)))
+            for i, (values, counts) in enumerate(counted.items())
+            if counts[0]
+            for j, count in enumerate(counts)
+        ]
+        return index_of(spark, "file:/", files, _fields(found.schema, snapshot.partition_columns), "UTC")
+
     def skip(self, spark: SparkSession, token: str, condition: str) -> str:
         """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
         snapshot = self.find(spark, token).snapshot
@@ -115,6 +143,11 @@ class SqlTables:
             return "leave"
         paths = {file.path for file in kept}
         return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+
+def _fields(schema: StructType, columns: Iterable[str]) -> list[StructField]:
+    by_name = {field.name.lower(): field for field in schema.fields}
+    return [by_name[column.lower()] for column in columns]
 
 
 def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> Any:
