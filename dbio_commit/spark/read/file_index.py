@@ -75,7 +75,7 @@ def relation_by_index(
 
 
 def index_of(
-    spark: SparkSession, root: str, files: Iterable[DataFile], partition: Sequence[StructField], zone: str
+    spark: SparkSession, root: str, files: Iterable[DataFile], partition: Sequence[StructField], zone: str | None
 ) -> Any:
     """A `SnapshotFileIndex` of these files, with these partition columns. Their times are in the time zone."""
     with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
