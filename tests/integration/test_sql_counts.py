@@ -25,8 +25,10 @@ COUNTED = [
     "(SELECT count(*) FROM {} WHERE other = 2) + (SELECT count(id) FROM {})",
     "count(*) FROM {} a JOIN (SELECT part, count(*) n FROM {} GROUP BY part) b ON a.part = b.part AND b.n > 1",
 ]
+EXTREMES = ["max(id)", "min(id), max(id) - min(id), max(text)", "min(real), max(real)", "min(text), string(max(id))"]
+"""Read from the files that may hold them."""
 READ = [
-    "min(id), max(id), min(text), max(real)",
+    *EXTREMES,
     "count(*) FROM {} WHERE id > 3",
     "count(DISTINCT id), count(*)",
     "count(id, text), count(it.a), count(it)",
@@ -87,7 +89,7 @@ def agree(spark: SparkSession, path: Path, seed: int) -> None:
     kind = make(spark, path, seed)
     name, snapshot = f"dbio.`{path}`", dbio.Table(path).snapshot()
     dbio.read(spark, path).createOrReplaceTempView("counted_rows")
-    for query in COUNTED:
+    for query in [*COUNTED, *EXTREMES]:
         assert found(spark, query, name) == found(spark, query, "counted_rows"), f"seed {seed}, part {kind}: {query}"
     if {*snapshot.partition_columns} == {"part", "other"}:
         assert [it for it in COUNTED[:-1] if "sum(1)" not in it and reads_files(spark, it, name)] == []
@@ -109,6 +111,25 @@ def test_counts_of_many_random_tables_are_those_of_their_rows(spark: SparkSessio
     dbio.enable(spark)
     with configured(spark, {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "Asia/Tokyo"}):
         agree(spark, tmp_path / "table", seed)
+
+
+def test_extremes_are_read_from_the_files_that_may_hold_them(spark: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(spark)
+    path = tmp_path / "table"
+    for start in (0, 10, 20):
+        dbio.write(
+            spark.range(start, start + 10, 1, 1).selectExpr("id", "concat(repeat('x', 99), 40 - id) AS text"), path
+        )
+    dbio.write(spark.range(0, 3, 1, 1).selectExpr("CAST(NULL AS bigint) AS id", "CAST(NULL AS string) AS text"), path)
+    name = f"dbio.`{path}`"
+    for query, files in (("max(id)", 1), ("min(id)", 1), ("min(id), max(id)", 2), ("max(text)", 3), ("max(id + 1)", 4)):
+        frame: Any = spark.sql(f"SELECT {query} FROM {name}")
+        with configured(spark, {"spark.sql.adaptive.enabled": "false"}):
+            frame.collect()
+        leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+        assert leaves.head().metrics().apply("numFiles").value() == files, query
+    assert found(spark, "min(id), max(id)", name) == ["Row(min(id)=0, max(id)=29)"]
+    assert found(spark, "max(id)", f"(SELECT * FROM {name} WHERE id < 15)") == ["Row(max(id)=14)"]
 
 
 def test_counts_that_no_writer_recorded_are_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ public class Reading extends Rule {
   private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
     LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries());
-    LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(replace);
+    LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(new Extremes()).transform(replace);
     return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
   }
 
@@ -49,7 +49,7 @@ public class Reading extends Rule {
     return named((LogicalPlan) ((Dataset) rows).selectExpr(columns).queryExecution().optimizedPlan(), output);
   }
 
-  private static LogicalPlan relation(Object files, Seq output) {
+  static LogicalPlan relation(Object files, Seq output) {
     Constructor constructor = LogicalRelation.class.getConstructors()[0];
     Object[] given = {files, output, None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
     try {

@@ -53,6 +53,7 @@ class Answers:
             "rows": self.tables.rows,
             "skip": self.tables.skip,
             "counts": self.tables.counts,
+            "extremes": self.tables.extremes,
             "tables": self._tables,
             "namespaces": self._namespaces,
             "place": self._place,

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data.counts import count_rows
+from dbio_commit.data.extremes import Extreme, may_hold_extremes
 from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import AsOf
@@ -136,13 +137,29 @@ class SqlTables:
     def skip(self, spark: SparkSession, token: str, condition: str) -> str:
         """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
         snapshot = self.find(spark, token).snapshot
-        kept = prune(spark, snapshot, condition).files
-        if 2 * len(kept) < len(snapshot.files):
-            return _texts("keep", [file.path for file in kept])
-        if len(kept) == len(snapshot.files):
-            return "leave"
-        paths = {file.path for file in kept}
-        return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+        return _chosen(snapshot, prune(spark, snapshot, condition).files)
+
+    def extremes(self, spark: SparkSession, token: str, wanted: str) -> str:
+        """Which files may hold these values, as `skip` answers: "min" or "max", and a column, in turns. "" for all."""
+        snapshot = self.find(spark, token).snapshot
+        each, types = iter(wanted.split("\0")), column_types(snapshot.schema or {})
+        given = [
+            Extreme(column, types.get(column, ""), which == "max") for which, column in zip(each, each, strict=True)
+        ]
+        if snapshot.scope is not Scope.TABLE or not all(it.kind for it in given):
+            return ""
+        kept = may_hold_extremes(snapshot.files, snapshot.of_files, given)
+        return _chosen(snapshot, kept) if len(kept) < len(snapshot.files) else ""
+
+
+def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
+    """These files of the snapshot: "keep" and their paths, or "leave" and the others, whatever are fewer."""
+    if 2 * len(kept) < len(snapshot.files):
+        return _texts("keep", [file.path for file in kept])
+    if len(kept) == len(snapshot.files):
+        return "leave"
+    paths = {file.path for file in kept}
+    return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
 
 
 def _fields(schema: StructType, columns: Iterable[str]) -> list[StructField]:
