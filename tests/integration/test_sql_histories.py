@@ -83,7 +83,7 @@ def condition(chance: random.Random, sides: Sequence[str], seen: Sequence[Row], 
         own = value(column, t, s)
         if own is None:
             return None
-        return {"=": own == literal, "<": own < literal, ">=": own >= literal, "<>": own != literal}[operator]
+        return bool({"=": own == literal, "<": own < literal, ">=": own >= literal, "<>": own != literal}[operator])
 
     return Condition(f"{name} {operator} {shown}", f"{name} {operator} {shown}", compared)
 
