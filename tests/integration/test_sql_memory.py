@@ -19,7 +19,7 @@ STATEMENTS = [
     "INSERT INTO {} VALUES ({i}, {i}, 'd1')",
     "SELECT count(*), max(day) FROM {}",
     "UPDATE {} SET n = n + 1 WHERE id % 7 = {i} % 7",
-    "SELECT sum(n) FROM {} a JOIN {} b USING (id, n) WHERE day = 'd0'",
+    "SELECT sum(n) FROM {} a JOIN {} b USING (id, n) WHERE a.day = 'd0'",
     "MERGE INTO {} t USING (SELECT {i} + 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = 0 "
     "WHEN NOT MATCHED THEN INSERT (id, day) VALUES (s.id, 'd0')",
     "SELECT * FROM {} VERSION AS OF '{tid}' WHERE id IN (SELECT id FROM {} WHERE n > 3)",

@@ -44,7 +44,7 @@ class Extremes extends AbstractPartialFunction {
     return with(aggregate, Reading.relation(some, scan.output()));
   }
 
-  /** The scan below, if nothing but columns are chosen on the way. */
+  /** The scan below, if the plan only chooses columns on the way. */
   private static DataSourceV2ScanRelation scanOf(LogicalPlan plan) {
     if (plan instanceof DataSourceV2ScanRelation) {
       return ((DataSourceV2ScanRelation) plan).scan() instanceof SqlTable.Rows ? (DataSourceV2ScanRelation) plan : null;
