@@ -84,6 +84,7 @@ def test_what_cannot_be_called_says_why(spark: SparkSession, path: Path) -> None
         ("nothing('{}')", dbio.InvalidInputError, "has no procedure 'nothing'; it has dbio.system.history"),
         ("restore('{}', 'very soon')", dbio.InvalidInputError, "neither a tid nor a time"),
         ("publish('{}', array('csv'))", dbio.InvalidInputError, "'csv' is no format"),
+        ("vacuum('{}', NULL)", dbio.InvalidInputError, "retention_hours is NULL"),
         ("history('range_of')", dbio.InvalidInputError, "no dbio table"),
         ("history('none.such')", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
         ("history()", AnalysisException, "REQUIRED_PARAMETER_NOT_FOUND"),

@@ -33,9 +33,9 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import scala.Option;
-import scala.collection.Seq;
 import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -170,7 +170,7 @@ class Counting extends AbstractPartialFunction {
     }
 
     /** Of the columns, those that are the same in all rows of a partition; and the numbers. */
-    private scala.collection.immutable.Seq passed(Seq list) {
+    private Seq passed(Seq list) {
       List found = new ArrayList();
       for (int i = 0; i < list.size(); i++) {
         Object one = list.apply(i);
@@ -184,7 +184,7 @@ class Counting extends AbstractPartialFunction {
     /** A row for each partition. */
     private InternalRow[] partitions(FileIndex index) {
       SqlTable table = ((SqlTable.Rows) scan.scan()).table;
-      Seq directories = index.listFiles((scala.collection.immutable.Seq) Nil$.MODULE$, (scala.collection.immutable.Seq) Nil$.MODULE$);
+      Seq directories = index.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
       InternalRow[] found = new InternalRow[directories.size()];
       for (int i = 0; i < found.length; i++) {
         PartitionDirectory directory = (PartitionDirectory) directories.apply(i);
@@ -213,14 +213,14 @@ class Counting extends AbstractPartialFunction {
 
     private static Attribute number(String name) {
       return new AttributeReference(name, DataTypes.LongType, false, Metadata.empty(), NamedExpression$.MODULE$.newExprId(),
-          (scala.collection.immutable.Seq) Nil$.MODULE$);
+          (Seq) Nil$.MODULE$);
     }
   }
 
   private static Expression zero() { return Literal$.MODULE$.create(Long.valueOf(0), DataTypes.LongType); }
 
-  private static scala.collection.immutable.Seq seq(Object[] all) {
-    return (scala.collection.immutable.Seq) ArraySeq$.MODULE$.unsafeWrapArray(all);
+  private static Seq seq(Object[] all) {
+    return (Seq) ArraySeq$.MODULE$.unsafeWrapArray(all);
   }
 
   /** Replaces counts by sums of numbers of rows. */

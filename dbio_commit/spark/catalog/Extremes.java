@@ -14,8 +14,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import scala.collection.Seq;
 import scala.collection.immutable.ArraySeq$;
+import scala.collection.immutable.Seq;
 import scala.runtime.AbstractPartialFunction;
 
 /** If a query wants only the least and greatest values of columns, it reads only files in which these may be. */
@@ -58,7 +58,7 @@ class Extremes extends AbstractPartialFunction {
   private static LogicalPlan with(LogicalPlan plan, LogicalPlan relation) {
     if (plan instanceof DataSourceV2ScanRelation) return relation;
     Object[] child = {with((LogicalPlan) plan.children().head(), relation)};
-    return (LogicalPlan) plan.withNewChildren((scala.collection.immutable.Seq) ArraySeq$.MODULE$.unsafeWrapArray(child));
+    return (LogicalPlan) plan.withNewChildren((Seq) ArraySeq$.MODULE$.unsafeWrapArray(child));
   }
 
   /** Whether all that it aggregates are least and greatest values of columns in files, which it adds to `wanted`. */

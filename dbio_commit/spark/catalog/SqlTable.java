@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
@@ -81,9 +82,9 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public int hashCode() { return token.hashCode(); }
   public String toString() { return name; }
 
-  /** The place of the table that a plan reads, if it reads one dbio table and does no more; else null. */
+  /** The place of the table that a plan reads, if it is the name of a dbio table; else null. */
   public static String locationOf(LogicalPlan plan) {
-    while (plan.children().size() == 1) plan = (LogicalPlan) plan.children().head();
+    while (plan instanceof SubqueryAlias) plan = (LogicalPlan) plan.children().head();
     Object table = plan instanceof DataSourceV2Relation ? ((DataSourceV2Relation) plan).table() : null;
     return table instanceof SqlTable ? (String) ((SqlTable) table).properties.get("location") : null;
   }

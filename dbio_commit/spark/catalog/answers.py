@@ -164,7 +164,8 @@ class Answers:
 
     def _call(self, spark: SparkSession, catalog: str, name: str, arguments: Any) -> Any:
         table, *more = arguments
-        found = procedures.named(name).run(spark, procedures.table_of(spark, self.roots, catalog, table), *more)
+        own = procedures.table_of(spark, self.roots, catalog, table)
+        found: Any = procedures.named(name).call(spark, own, more)
         return found._jdf
 
     # --- namespaces ---

@@ -41,6 +41,13 @@ class Procedure:
     more: Sequence[Parameter] = field(default=())
     """The parameters after the table."""
 
+    def call(self, spark: SparkSession, table: Table, arguments: Sequence[Any]) -> DataFrame:
+        """Its rows. Raises InvalidInputError for a NULL that means nothing, and what the method of `Table` raises."""
+        for parameter, value in zip(self.more, arguments, strict=True):
+            if value is None and parameter.default != "NULL":
+                raise InvalidInputError(f"{parameter.name} is NULL; give {parameter.comment}")
+        return self.run(spark, table, *arguments)
+
     def described(self) -> str:
         """As `Procedure.java` reads it."""
         parameters = [Parameter("table", "STRING", "the name of the table in SQL, or its path"), *self.more]
