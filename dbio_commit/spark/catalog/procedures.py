@@ -14,7 +14,7 @@ from dbio_commit.spark.catalog.roots import path_of
 from dbio_commit.spark.functions import HISTORY_COLUMNS, history_row
 from dbio_commit.spark.rewrite.compaction import compact_in_tasks
 from dbio_commit.spark.session.conf import java_class, open_table
-from dbio_commit.spark.versions import local_rows
+from dbio_commit.spark.versions import as_java, local_rows
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, RunSummary
@@ -77,8 +77,7 @@ def table_of(spark: SparkSession, roots: Mapping[str, str], catalog: str, text: 
         return open_table(spark, text, None)
     session: Any = spark._jsparkSession
     parser: Any = session.sessionState().sqlParser()
-    converters = java_class(spark._jvm, "scala.jdk.javaapi.CollectionConverters")
-    parts = [str(part) for part in converters.asJava(parser.parseMultipartIdentifier(text))]
+    parts = [str(part) for part in as_java(spark._jvm, parser.parseMultipartIdentifier(text))]
     if parts[0] == catalog and (path := path_of(roots, parts[1:])) is not None:
         return open_table(spark, path, None)
     found: Any = spark.table(text)  # by the current catalog and namespace; or Spark's error
