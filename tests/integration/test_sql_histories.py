@@ -223,7 +223,7 @@ def insert(spark: SparkSession, chance: random.Random, rows: Sequence[Row]) -> S
 
 def insert_from_itself(spark: SparkSession, chance: random.Random, rows: Sequence[Row]) -> Statement:
     return Statement(
-        "INSERT INTO {0} (day, id) SELECT day, id + 1 FROM {0} WHERE n > 5",
+        "INSERT INTO {0} (day, id, kind, n, inside) SELECT day, id + 1, NULL, NULL, NULL FROM {0} WHERE n > 5",
         lambda path: dbio.write(
             dbio.read(spark, path).where("n > 5").selectExpr("id + 1 AS id", "CAST(NULL AS string) kind",
                 "CAST(NULL AS int) n", "CAST(NULL AS struct<a: int, b: string>) inside", "day"), path
