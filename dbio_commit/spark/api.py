@@ -559,7 +559,7 @@ def compact(
 def enable(
     spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] | Mapping[str, Path] = ()
 ) -> None:
-    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and two table functions.
+    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and three table functions.
 
     In SQL, a table is named by its path, as in dbio.`s3://lake/events`, or by a name below one of the `roots`, as in
     `dbio.lake.events`. `roots` are paths, or a dict from names to paths. A root without a name has that of its last
