@@ -1,5 +1,7 @@
 package dbio_commit;
 
+import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry;
+import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils$;
@@ -17,9 +19,14 @@ import scala.runtime.AbstractFunction1;
 public class Changes extends AbstractFunction1 {
   private static final String NAME = "dbio_changes"; // as `changes.py` has it
 
-  /** Adds the function to a session. */
+  /** Adds the function to a session, and to sessions that are made later. */
   static void addTo(SparkSession session) {
-    session.sessionState().tableFunctionRegistry().createOrReplaceTempFunction(NAME, new Changes(), "scala_udf");
+    addTo(session.sessionState().tableFunctionRegistry());
+    addTo(TableFunctionRegistry$.MODULE$.builtin()); // which new sessions copy
+  }
+
+  private static void addTo(TableFunctionRegistry registry) {
+    registry.createOrReplaceTempFunction(NAME, new Changes(), "scala_udf");
   }
 
   /** The arguments are values, or expressions of values. */
