@@ -15,19 +15,22 @@ import dbio_commit as dbio
 from dbio_commit.spark.catalog import answers
 from tests.spark_tables import configured
 
-STATEMENTS = [
+CHANGES = [
     "INSERT INTO {} VALUES ({i}, {i}, 'd1')",
-    "SELECT count(*), max(day) FROM {}",
     "UPDATE {} SET n = n + 1 WHERE id % 7 = {i} % 7",
-    "SELECT sum(n) FROM {} a JOIN {} b USING (id, n) WHERE a.day = 'd0'",
     "MERGE INTO {} t USING (SELECT {i} + 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = 0 "
     "WHEN NOT MATCHED THEN INSERT (id, day) VALUES (s.id, 'd0')",
-    "SELECT * FROM {} VERSION AS OF '{tid}' WHERE id IN (SELECT id FROM {} WHERE n > 3)",
     "DELETE FROM {} WHERE id < {i} - 20",
-    "CALL dbio.system.history('{path}')",
     "INSERT OVERWRITE {} PARTITION (day = 'd1') SELECT id, n FROM {} WHERE day = 'd1'",
+]
+QUERIES = [
+    "SELECT count(*), max(day) FROM {}",
+    "SELECT sum(n) FROM {} a JOIN {} b USING (id, n) WHERE a.day = 'd0'",
+    "SELECT * FROM {} VERSION AS OF '{tid}' WHERE id IN (SELECT id FROM {} WHERE n > 3)",
+    "CALL dbio.system.history('{path}')",
     "SELECT _change_type, id FROM dbio_changes('{path}', '{tid}', '{tid}')",
 ]
+STATEMENTS = [*CHANGES, *QUERIES * 3]
 PER_TABLE = 100
 """So many statements have a table, then there is a new one."""
 

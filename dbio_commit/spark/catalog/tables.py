@@ -27,6 +27,7 @@ from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.types import type_of
 from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
@@ -119,8 +120,8 @@ class SqlTables:
         """
         found = self.find(spark, token)
         snapshot, wanted = found.snapshot, columns.split("\0") if columns else []
-        simple = column_types(snapshot.schema or {})
-        if snapshot.scope is not Scope.TABLE or any(column not in simple for column in wanted):
+        types = column_types(snapshot.schema or {})
+        if snapshot.scope is not Scope.TABLE or not all(_is_one_value(types.get(column, "")) for column in wanted):
             return None
         counted = count_rows(snapshot.files, snapshot.of_files, wanted)
         if counted is None:
@@ -160,6 +161,12 @@ def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
         return "leave"
     paths = {file.path for file in kept}
     return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+
+def _is_one_value(kind: str) -> bool:
+    """Whether a value of this type is one value in Parquet, so that its nulls are those that Parquet counts."""
+    known = type_of(kind)
+    return known is not None and known.bound is not None
 
 
 def _fields(schema: StructType, columns: Iterable[str]) -> list[StructField]:
