@@ -13,19 +13,15 @@ from tests.spark_tables import configured
 from tests.tiny_parts import tiny_parts
 
 COUNTED = [
-    "count(*), count(1), count(*) + 1",
-    "count(id), count(text), count(real), count(id) FILTER (WHERE part IS NOT NULL)",
-    "min(part), max(part), count(part), count(DISTINCT part), count(DISTINCT part, other)",
+    "count(*), count(1) + 1, count(id), count(text), count(real), count(id) FILTER (WHERE part IS NOT NULL), "
+    "min(part), max(part), count(part), count(DISTINCT part, other)",
     "DISTINCT other",
     "part, count(*), count(id) FROM {} GROUP BY part",
-    "string(part) p, sum(1), count(*), max(other) FROM {} GROUP BY ALL",
+    "length(string(part)), count(text) FROM {} WHERE other <> 2 GROUP BY 1 HAVING count(*) > 1",
     "count(*), max(part) FROM {} WHERE part IS NULL OR part > (SELECT max(part) FROM {} WHERE other = 1)",
-    "count(text) FROM {} WHERE other IN (1, 3) HAVING count(*) > 0",
-    "length(string(part)), count(*) FROM {} WHERE other <> 2 GROUP BY 1 HAVING count(*) > 1",
-    "(SELECT count(*) FROM {} WHERE other = 2) + (SELECT count(id) FROM {})",
     "count(*) FROM {} a JOIN (SELECT part, count(*) n FROM {} GROUP BY part) b ON a.part = b.part AND b.n > 1",
 ]
-EXTREMES = ["max(id)", "min(id), max(id) - min(id), max(text)", "min(real), max(real)", "min(text), string(max(id))"]
+EXTREMES = ["min(id), max(id) - min(id), max(text), max(real)", "min(text), min(real), string(max(id))"]
 """Read from the files that may hold them."""
 READ = [
     *EXTREMES,
@@ -37,6 +33,7 @@ READ = [
     "count(*) FROM (SELECT * FROM {} LIMIT 3)",
     "part, grouping(part), count(*) FROM {} GROUP BY ROLLUP (part)",
     "sum(other), avg(other), count(*)",
+    "string(part), sum(1), count(*) FROM {} GROUP BY 1",
     "count(if(id > 2, part, NULL))",
 ]
 PARTS = {
@@ -91,9 +88,9 @@ def agree(spark: SparkSession, path: Path, seed: int) -> None:
     dbio.read(spark, path).createOrReplaceTempView("counted_rows")
     for query in [*COUNTED, *EXTREMES]:
         assert found(spark, query, name) == found(spark, query, "counted_rows"), f"seed {seed}, part {kind}: {query}"
-    if {*snapshot.partition_columns} == {"part", "other"}:
-        assert [it for it in COUNTED[:-1] if "sum(1)" not in it and reads_files(spark, it, name)] == []
-    assert not reads_files(spark, COUNTED[0], name)
+    if len(snapshot.partition_columns) == 2:
+        assert [it for it in COUNTED[:4] if reads_files(spark, it, name)] == []
+    assert not reads_files(spark, "count(*), count(id)", name)
     assert all(reads_files(spark, it, name) for it in READ)
     spark.catalog.dropTempView("counted_rows")
 
