@@ -25,6 +25,7 @@ ELSEWHERE = {
         "tests/unit/commit/test_transaction_files.py",
         "tests/unit/upkeep/test_adopt_columns.py",
     ],
+    "dbio_commit/data/extremes.py": ["tests/unit/data/test_counts.py", "tests/integration/test_sql_counts.py"],
     "dbio_commit/data/pruning.py": ["tests/unit/data/test_where.py"],
     "dbio_commit/data/variants.py": ["tests/unit/data/test_physical.py"],
     "dbio_commit/data/thrift.py": ["tests/unit/data/test_chunks.py", "tests/fuzz"],
@@ -39,7 +40,13 @@ ELSEWHERE = {
         "tests/unit/protocol/test_partition_values.py",
     ],
     "dbio_commit/protocol/*": ["tests/unit/protocol", "tests/test_golden.py", "tests/fuzz"],
+    "dbio_commit/spark/catalog/changes.py": ["tests/integration/test_sql_procedures.py"],
+    "dbio_commit/spark/catalog/procedures.py": ["tests/integration/test_sql_procedures.py"],
     "dbio_commit/spark/catalog/register.py": ["tests/integration/test_spark_catalog.py"],
+    "dbio_commit/spark/catalog/statements.py": [
+        "tests/integration/test_sql_changes.py",
+        "tests/integration/test_sql_histories.py",
+    ],
     "dbio_commit/spark/catalog/*": [f"tests/integration/test_sql_{it}.py" for it in ("read", "changes", "create")],
     "dbio_commit/spark/committer/*": [
         "tests/integration/test_spark_committer.py",

@@ -541,12 +541,10 @@ def compact(
         dbio.compact(spark, "s3://lake/events", where="day = '2026-11-20'", sort_by="id")
     """
     with needs("dbio.compact", extra="spark"):
-        from dbio_commit.spark.rewrite.compaction import in_tasks
+        from dbio_commit.spark.rewrite.compaction import compact_in_tasks
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.upkeep.compact.run import compact as run_compaction
 
     table = open_table(spark, path, storage_options)
-    table.refuse_partition()
     compact_options = CompactOptions(
         target_size=target_size,
         where=where,
@@ -555,20 +553,13 @@ def compact(
         min_files=min_files,
     )
     with _explained(spark, table):
-        return run_compaction(
-            table.store,
-            table.clock,
-            compact_options,
-            dry_run=dry_run,
-            time_zone=spark.conf.get("spark.sql.session.timeZone"),
-            hands=in_tasks(spark, table),
-        )
+        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run)
 
 
 def enable(
     spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] | Mapping[str, Path] = ()
 ) -> None:
-    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and two table functions.
+    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and three table functions.
 
     In SQL, a table is named by its path, as in dbio.`s3://lake/events`, or by a name below one of the `roots`, as in
     `dbio.lake.events`. `roots` are paths, or a dict from names to paths. A root without a name has that of its last

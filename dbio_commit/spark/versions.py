@@ -177,6 +177,9 @@ def java_source(jvm: Any, text: str) -> str:
     if scala_version(jvm) == "2.12":
         for there, here in _IN_SCALA_2_12:
             text = re.sub(there, here, text)
+    if not _IS_4 and f"{_PROCEDURES}." in text:
+        named = re.search(r"class (\w+)", text)
+        return f"package dbio_commit;\n\nclass {named and named[1]} {{}}\n"
     if not _IS_4:
         text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
     text = _SINCE.sub(lambda found: found[0] if _has_class(jvm, found[1]) else "", text)
@@ -196,6 +199,8 @@ _IN_SCALA_2_12: Sequence[tuple[str, str]] = (
 
 _SINCE = re.compile(r"^ *// since ([\w.]+):\n(.*?)^ *// end\n", re.DOTALL | re.MULTILINE)
 """A part of a source that only a Spark with this class compiles."""
+_PROCEDURES = "org.apache.spark.sql.connector.catalog.procedures"
+"""CALL is there since 4.0. Before, the classes that use this package are empty."""
 
 _FREE = "rows.batch.closeIfFreeable();"
 """Before 3.5.4, batches have no such method, and Spark lets go of none."""

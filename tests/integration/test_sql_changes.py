@@ -1,6 +1,8 @@
-"""DELETE, UPDATE, MERGE and INSERT in SQL: they do what the functions do, with expressions that no text can say."""
+"""DELETE, UPDATE, MERGE and INSERT in SQL: they do what the functions do, with expressions that no text can say.
 
-import random
+Random histories are in `test_sql_histories.py`.
+"""
+
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -282,51 +284,6 @@ def test_frames_write_by_write_to_insert_into_and_save_as_table(spark: SparkSess
     assert rows(spark, parts, "id") == [(0,), (2,), (9,)]
     with pytest.raises(dbio.InvalidInputError, match="no option color"):
         frame.writeTo(name).option("color", "red").append()
-
-
-# --- the same as the functions ------------------------------------------------------------------------------------
-
-
-def test_random_statements_do_what_the_functions_do(spark: SparkSession, path: str, tmp_path: Path) -> None:
-    """Eight statements after a random seed, each on two tables: by SQL, and by the function. Rows and metrics agree."""
-    other = str(tmp_path / "other")
-    dbio.write(dbio.read(spark, path), other)
-    seed = random.randrange(1 << 30)
-    chance = random.Random(seed)
-    news: Any = spark.table("news")
-    for step in range(8):
-        low, high = sorted(chance.sample(range(-1, 14), 2))
-        where = chance.choice(
-            [f"id BETWEEN {low} AND {high}", f"n % 3 = {low % 3} AND id > {low}", f"kind = 'k{high}'"]
-        )
-        value = chance.choice(["n + 1", "cast(id AS int)", "length(kind)"])
-        sql, function = chance.choice(statements(spark, other, news, where, value, high))
-        spark.sql(sql.format(f"dbio.`{path}`"))
-        function()
-        context = f"seed {seed}, step {step}: {sql}"
-        assert sorted(rows(spark, path), key=str) == sorted(rows(spark, other), key=str), context
-        assert metrics(path) == metrics(other), context
-
-
-def statements(
-    spark: SparkSession, other: str, news: Any, where: str, value: str, id: int
-) -> list[tuple[str, Callable[[], object]]]:
-    shifted = news.selectExpr(f"id + {id} AS id", "kind")
-    on = "target.id = source.id"
-    clauses = [
-        dbio.when_matched("target.n % 2 = 0").update({"kind": "source.kind"}),
-        dbio.when_not_matched().insert({"id": "source.id", "kind": "source.kind"}),
-    ]
-    return [
-        (f"DELETE FROM {{}} WHERE {where} AND id > 3", lambda: dbio.delete(spark, other, f"{where} AND id > 3")),
-        (f"UPDATE {{}} SET n = {value} WHERE {where}", lambda: dbio.update(spark, other, {"n": value}, where)),
-        (
-            f"MERGE INTO {{}} AS target USING (SELECT id + {id} AS id, kind FROM news) AS source ON {on} "
-            f"WHEN MATCHED AND target.n % 2 = 0 THEN UPDATE SET kind = source.kind "
-            "WHEN NOT MATCHED THEN INSERT (id, kind) VALUES (source.id, source.kind)",
-            lambda: dbio.merge(spark, other, shifted, on, clauses),
-        ),
-    ]
 
 
 # --- beside other writers and threads -----------------------------------------------------------------------------

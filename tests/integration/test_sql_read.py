@@ -236,6 +236,10 @@ def test_a_join_prunes_partitions_while_it_runs(spark: SparkSession, lake: Path)
     query = f"SELECT count(*) FROM dbio.{LAKE}.events JOIN (SELECT day FROM days WHERE n * 2 = 2) USING (day)"
     assert "dynamicpruning" in plan(spark, query)
     assert values(spark, query) == [(20,)]
+    spark.sql(f"CREATE TABLE dbio.{LAKE}.days AS SELECT * FROM days")
+    query = f"SELECT max(id) FROM dbio.{LAKE}.events JOIN dbio.{LAKE}.days USING (day) WHERE n * 2 = 2"
+    assert "dynamicpruning" in plan(spark, query)
+    assert values(spark, query) == [(39,)]
 
 
 def test_metadata_of_files_pandas_on_spark_and_input_files(spark: SparkSession, lake: Path) -> None:

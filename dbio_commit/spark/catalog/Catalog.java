@@ -9,6 +9,7 @@ import java.util.Set;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
@@ -25,8 +26,6 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.Platform;
-import scala.collection.immutable.ArraySeq$;
-import scala.collection.immutable.Seq;
 
 /**
  * The catalog `dbio`: tables by their paths, as in dbio.`/lake/events`, and by names below the roots that
@@ -34,7 +33,7 @@ import scala.collection.immutable.Seq;
  *
  * Janino compiles this room: no lambdas, no generics, and no static methods of interfaces.
  */
-public class Catalog implements StagingTableCatalog, SupportsNamespaces {
+public class Catalog extends Calls implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
   public static final String VERSION = "2 for Scala 2.13";
 
@@ -97,8 +96,7 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
     for (int i = 0; i < names.length; i++) {
       String[] parts = (String[]) Arrays.copyOf(namespace, namespace.length + 1);
       parts[namespace.length] = names[i];
-      Seq all = (Seq) ArraySeq$.MODULE$.unsafeWrapArray(parts);
-      found[i] = new CatalogV2Implicits.MultipartIdentifierHelper(all).asIdentifier(); // Janino knows no Identifier.of
+      found[i] = Asking.identifier(parts);
     }
     return found;
   }

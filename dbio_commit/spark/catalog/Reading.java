@@ -4,9 +4,11 @@ import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.DescribeRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -33,9 +35,14 @@ public class Reading extends Rule {
   public TreeNode apply(TreeNode plan) {
     if (Statements.targetOf((LogicalPlan) plan) != null) return plan; // `Statement` reads the table itself
     if (plan instanceof DescribeRelation) return described((DescribeRelation) plan);
+    return read((LogicalPlan) plan);
+  }
+
+  private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
-    LogicalPlan found = (LogicalPlan) ((LogicalPlan) plan).transform(replace);
-    return replace.any ? SchemaPruning.apply(found) : found;
+    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries());
+    LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(new Extremes()).transform(replace);
+    return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
   }
 
   private static TreeNode described(DescribeRelation plan) {
@@ -50,10 +57,13 @@ public class Reading extends Rule {
   /** The plan that reads the rows of the table, with these attributes. */
   static LogicalPlan planOf(SqlTable table, Seq output) {
     Object rows = table.rows();
-    return rows instanceof HadoopFsRelation ? relation(rows, output) : named((LogicalPlan) rows, output);
+    if (rows instanceof HadoopFsRelation) return relation(rows, output);
+    String[] columns = new String[output.size()];
+    for (int i = 0; i < columns.length; i++) columns[i] = SqlTable.quoted(((Attribute) output.apply(i)).name());
+    return named((LogicalPlan) ((Dataset) rows).selectExpr(columns).queryExecution().optimizedPlan(), output);
   }
 
-  private static LogicalPlan relation(Object files, Seq output) {
+  static LogicalPlan relation(Object files, Seq output) {
     Constructor constructor = LogicalRelation.class.getConstructors()[0];
     Object[] given = {files, marked(output), None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
     try {
@@ -115,6 +125,18 @@ public class Reading extends Rule {
       any = true;
       DataSourceV2ScanRelation scan = (DataSourceV2ScanRelation) plan;
       return planOf(((SqlTable.Rows) scan.scan()).table, scan.output());
+    }
+  }
+
+  /** The plans inside expressions: Spark prunes partitions by a copy of the other side of a join. */
+  private static class InSubqueries extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      SubqueryExpression query = (SubqueryExpression) expression;
+      LogicalPlan read = read((LogicalPlan) query.plan());
+      return read.fastEquals((TreeNode) query.plan()) ? query : query.withNewPlan(read);
     }
   }
 }

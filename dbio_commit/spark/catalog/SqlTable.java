@@ -13,6 +13,8 @@ import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsAtomicPartitionManagement;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -38,6 +40,7 @@ import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitioningUtils;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -55,6 +58,7 @@ public class SqlTable
   final Map properties;
   boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
   boolean isDescribed; // its properties say how large it is
+  private boolean hasCounts = true;
   private Object rows; // what Python reads it by; see `rows`
 
   public SqlTable(String name, String id, String token, StructType schema, String partitionColumns, Map properties) {
@@ -92,9 +96,19 @@ public class SqlTable
   public int hashCode() { return token.hashCode(); }
   public String toString() { return name; }
 
+  /** The place of the table that a plan reads, if it is the name of a dbio table; else null. */
+  public static String locationOf(LogicalPlan plan) {
+    while (plan instanceof SubqueryAlias) plan = (LogicalPlan) plan.children().head();
+    Object table = plan instanceof DataSourceV2Relation ? ((DataSourceV2Relation) plan).table() : null;
+    return table instanceof SqlTable ? (String) ((SqlTable) table).properties.get("location") : null;
+  }
+
   static String quoted(String name) { return "`" + name.replace("`", "``") + "`"; }
 
-  /** A HadoopFsRelation; or, if Spark cannot reach the files, a LogicalPlan that reads them in Python workers. */
+  /** The place of a column among the partition columns; -1 for another column. */
+  int indexOfPartition(String column) { return Arrays.asList(partitionColumns).indexOf(column); }
+
+  /** A HadoopFsRelation; or a Dataset: of changes, or if Spark cannot reach the files. */
   synchronized Object rows() {
     if (rows == null) {
       rows = Asking.ask("rows", new Object[] {token});
@@ -102,6 +116,14 @@ public class SqlTable
     }
     return rows;
   }
+
+  public synchronized void setRows(Object rows) {
+    this.rows = rows;
+    hasCounts = false;
+  }
+
+  /** Whether Python may know how many rows it has. */
+  synchronized boolean hasCounts() { return hasCounts; }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     checkRead(options);

@@ -15,10 +15,12 @@ from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.protocol import names
-from dbio_commit.spark.catalog import creation
+from dbio_commit.spark.catalog import creation, procedures
+from dbio_commit.spark.catalog.changes import NAME as CHANGES
+from dbio_commit.spark.catalog.changes import arguments_of, changed_rows
 from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
 from dbio_commit.spark.catalog.statements import SqlStatements
-from dbio_commit.spark.catalog.tables import SqlTables, as_of
+from dbio_commit.spark.catalog.tables import SqlTables, as_of, rows_as_table
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class, open_table
 from dbio_commit.spark.session.errors import errors_of_jvm
@@ -53,6 +55,8 @@ class Answers:
             "exists": self._exists,
             "rows": self.tables.rows,
             "skip": self.tables.skip,
+            "counts": self.tables.counts,
+            "extremes": self.tables.extremes,
             "tables": self._tables,
             "namespaces": self._namespaces,
             "place": self._place,
@@ -65,6 +69,9 @@ class Answers:
             "partitions": self.tables.partitions,
             "drop_partitions": self.tables.drop_partitions,
             "facts": self.tables.facts,
+            "procedures": lambda _: "\0".join(procedures.PROCEDURES),
+            "procedure": lambda _, name: procedures.named(name).described(),
+            "call": self._call,
             "truncate": self.statements.truncate,
             "delete": self.statements.delete,
             "update": self.statements.update,
@@ -106,6 +113,10 @@ class Answers:
     def _load(
         self, spark: SparkSession, shown: str, namespace: Any, name: str, version: str | None, micros: int | None
     ) -> Any:
+        if (given := arguments_of(name)) is not None:
+            table, start, end, net = [*given, *("", "false")[len(given) - 2 :]]
+            own = procedures.table_of(spark, self.roots, shown.partition(".")[0], table)
+            return rows_as_table(spark, CHANGES, name, changed_rows(spark, own, start, end or None, net == "true"))
         path = path_of(self.roots, [*namespace, name])
         if path is None:
             return None
@@ -166,6 +177,14 @@ class Answers:
             )
         return path
 
+    # --- procedures ---
+
+    def _call(self, spark: SparkSession, catalog: str, name: str, arguments: Any) -> Any:
+        table, *more = arguments
+        own = procedures.table_of(spark, self.roots, catalog, table)
+        found: Any = procedures.named(name).call(spark, own, more)
+        return found._jdf
+
     # --- namespaces ---
 
     def _place(self, spark: SparkSession, namespace: Any) -> str | None:
@@ -219,6 +238,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     _answers.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
+    java_class(spark._jvm, "dbio_commit.Rules").addTo(spark._jsparkSession)
     settings = {_SETTING: CATALOG.name} | ({_SESSION_SETTING: _SESSION_CATALOG} if set_session_catalog else {})
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -106,6 +106,14 @@ def test_before_spark_3_5_4_batches_are_not_let_go_of() -> None:
     assert "closeIfFreeable" not in versions.java_source(Jvm("2.12.18", methods=("close",)), packing)
 
 
+def test_before_spark_4_the_classes_of_procedures_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_IS_4", False)
+    made = {it.stem: versions.java_source(Jvm("2.12.18"), it.read_text()) for it in SOURCES}
+    assert "class Calls {}" in made["Calls"]
+    assert "class Procedure {}" in made["Procedure"]
+    assert not [stem for stem, text in made.items() if "connector.catalog.procedures" in text]
+
+
 def test_what_is_no_frame_of_spark_is_none() -> None:
     import pandas as pd
 
