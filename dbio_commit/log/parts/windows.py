@@ -190,12 +190,11 @@ class FileRows:
                     continue
                 if group.directories is None or any(map(is_hopeful, group.directories)):
                     chosen.append((part, i))
-        lows = _lows(chosen)
-        windows = [_Wanted(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
+        bounds = _bounds(chosen)
+        windows = [_Wanted(low, high) for low, high in pairwise([None, *bounds, None])]
         for part, i in chosen:
             first, end = _ends(part, i)
-            # The first window has no lower bound.
-            for window in windows[bisect_right(lows, first, lo=1) - 1 : bisect_right(lows, end, lo=1)]:
+            for window in windows[bisect_right(bounds, first) : bisect_right(bounds, end) + 1]:
                 last = window.groups[-1] if window.groups else None
                 if last and last.part is part and last.last == i - 1:
                     window.groups[-1] = last._replace(last=i)
@@ -210,20 +209,20 @@ def _ends(part: Part, group: int) -> tuple[Key, Key]:
     return groups[group].first, groups[group + 1].first if group + 1 < len(groups) else part.last
 
 
-def _lows(chosen: Sequence[tuple[Part, int]]) -> list[Key | None]:
-    """The lower bounds of windows. A window ends as soon as row groups with `WINDOW_ROWS` rows have ended in it."""
+def _bounds(chosen: Sequence[tuple[Part, int]]) -> list[Key]:
+    """Between windows. A window ends as soon as row groups with `WINDOW_ROWS` rows have ended in it."""
     firsts = sorted({(*part.groups[i].first,) for part, i in chosen})
     ends = sorted(((*_ends(part, i)[1],), part.groups[i].rows) for part, i in chosen)
-    lows: list[Key | None] = [None]
+    found: list[Key] = []
     count = ended = 0
     for first in firsts:
         while ended < len(ends) and ends[ended][0] <= first:
             count += ends[ended][1]
             ended += 1
         if count >= WINDOW_ROWS:
-            lows.append([*first])
+            found.append([*first])
             count = 0
-    return lows
+    return found
 
 
 def _key_of(path: str) -> tuple[str, str]:

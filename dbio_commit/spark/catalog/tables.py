@@ -154,6 +154,35 @@ class SqlTables:
         kept = may_hold_extremes(snapshot.files, snapshot.of_files, given)
         return _chosen(snapshot, kept) if len(kept) < len(snapshot.files) else ""
 
+    def partitions(self, spark: SparkSession, token: str) -> str:
+        """The values of the partition columns of each partition that has files, as in names of directories."""
+        snapshot = self.find(spark, token).snapshot
+        columns = snapshot.partition_columns
+        return "\0".join(
+            names.HIVE_NULL if partition[column] is None else names.escape(str(partition[column]))
+            for partition in _partitions(snapshot)
+            for column in columns
+        )
+
+    def drop_partitions(self, spark: SparkSession, token: str, values: str) -> None:
+        """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
+        found = self.find(spark, token)
+        columns, texts = found.snapshot.partition_columns, values.split("\0")
+        with found.table.begin("overwrite_partitions") as transaction:
+            for start in range(0, len(texts), len(columns)):
+                given = zip(columns, texts[start : start + len(columns)], strict=True)
+                transaction.overwrite_partition(
+                    {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
+                )
+
+    def facts(self, spark: SparkSession, token: str) -> str:
+        """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
+        snapshot = self.find(spark, token).snapshot
+        facts = {"tid": snapshot.tid or "", "files": len(snapshot.files), "bytes": total_size(snapshot.files)}
+        if snapshot.partition_columns:
+            facts["partitions"] = len(_partitions(snapshot))
+        return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
+
 
 def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
     """These files of the snapshot: "keep" and their paths, or "leave" and the others, whatever are fewer."""
@@ -183,35 +212,6 @@ def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> A
     made: Any = rows
     table.setRows(made._jdf)
     return table
-
-    def partitions(self, spark: SparkSession, token: str) -> str:
-        """The values of the partition columns of each partition that has files, as in names of directories."""
-        snapshot = self.find(spark, token).snapshot
-        columns = snapshot.partition_columns
-        return "\0".join(
-            names.HIVE_NULL if partition[column] is None else names.escape(str(partition[column]))
-            for partition in _partitions(snapshot)
-            for column in columns
-        )
-
-    def drop_partitions(self, spark: SparkSession, token: str, values: str) -> None:
-        """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
-        found = self.find(spark, token)
-        columns, texts = found.snapshot.partition_columns, values.split("\0")
-        with found.table.begin("overwrite_partitions") as transaction:
-            for start in range(0, len(texts), len(columns)):
-                given = zip(columns, texts[start : start + len(columns)], strict=True)
-                transaction.overwrite_partition(
-                    {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
-                )
-
-    def facts(self, spark: SparkSession, token: str) -> str:
-        """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
-        snapshot = self.find(spark, token).snapshot
-        facts = {"tid": snapshot.tid or "", "files": len(snapshot.files), "bytes": total_size(snapshot.files)}
-        if snapshot.partition_columns:
-            facts["partitions"] = len(_partitions(snapshot))
-        return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
 
 
 def _partitions(snapshot: Snapshot) -> Collection[names.Partition]:

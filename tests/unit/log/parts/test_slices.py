@@ -195,5 +195,5 @@ def test_windows_are_as_large_as_the_row_groups_of_the_largest_part() -> None:
     window = windows.WINDOW_ROWS
     large = a_part("large", [[f"day={i:02}", "1"] for i in range(20)], last=["day=99", "1"], rows=window)
     small = [a_part(f"small{i}", [["day=00", str(i + 2)]], last=["day=98", "1"], rows=window) for i in range(4)]
-    lows = windows._lows([(part, i) for part in [*small, large] for i in range(len(part.groups))])
-    assert lows == [None, *(group.first for group in large.groups[1:])]
+    bounds = windows._bounds([(part, i) for part in [*small, large] for i in range(len(part.groups))])
+    assert bounds == [group.first for group in large.groups[1:]]
