@@ -29,13 +29,13 @@ def measure(batches):
 
 with arrow_batches(spark, df.schema):
     batches = weighted(df).limit(200).mapInArrow(measure, "size bigint, rows bigint").collect()
-before = dict(spark.conf.getAll)
+before = dict(spark.sql("SET").collect())
 written = dbio.write(df, path, partition_by=partition_by)
 print(json.dumps({
     "largest": max(batch.size for batch in batches) - BATCH_BYTES,
     "written": written.metrics["numOutputRows"],
     "read": dbio.read(spark, path).selectExpr("count(DISTINCT id) AS n", "sum(id) AS s").first()[:],
-    "settings kept": dict(spark.conf.getAll) == before,
+    "settings kept": dict(spark.sql("SET").collect()) == before,
 }))
 """
 

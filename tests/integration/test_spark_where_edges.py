@@ -115,11 +115,14 @@ def test_nan_and_both_zeros_are_the_same_to_all_that_compare(spark: "SparkSessio
         for operator in ("=", "!=", "<", "<=", ">", ">=", "in", "not in")
         for text, value in given.items()
     }
-    flags = [f.expr(where).alias(where) for where in asked]
-    found = [row.asDict() for row in dbio.read(spark, path).select("id", *flags).collect()]
+    found: dict[str, list[int]] = {}
+    for column in ("f", "d"):  # one after the other, as Spark 3.5 gets a column of 64 flags wrong, in any DataFrame
+        flags = {where: f.expr(where).alias(where) for where, (of, _, _) in asked.items() if of == column}
+        all_rows = dbio.read(spark, path).select("id", *flags.values()).collect()
+        found |= {where: sorted(row["id"] for row in all_rows if row[where]) for where in flags}
     snapshot = dbio.Table(path).snapshot()
     for where, (column, operator, value) in asked.items():
-        expected = sorted(row["id"] for row in found if row[where])
+        expected = found[where]
         filtered = snapshot.to_arrow(["id"], [(column, operator, [value] if operator.endswith("in") else value)])
         found_ids: list[Any] = filtered.column("id").to_pylist()
         assert sorted(found_ids) == expected, where
