@@ -91,7 +91,7 @@ def fitted(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa.Record
         return batch
     columns = [fit(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
     fields = [pa.field(it.name, kinds.get(i, it.type)) for i, it in enumerate(batch.schema)]  # also with their marks
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, batch.schema.metadata))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)).replace_schema_metadata(batch.schema.metadata)
 
 
 def scaled(column: Any, kind: pa.DataType) -> Any:

@@ -246,7 +246,7 @@ def test_a_variant_is_a_struct_of_two_binaries_at_any_depth(tmp_path: Path, kind
         commit(table, without_nulls_inside(pa.table({"x": pa.nulls(1, arrow)})))
 
 
-OTHERS = (
+OTHERS: tuple[list[Any], ...] = (
     [*BINARIES, pa.field("typed_value", pa.int64())],
     BINARIES[:1],
     [it.with_nullable(True) for it in BINARIES],  # which Spark 4.0 does not read
@@ -268,12 +268,13 @@ def test_other_variants_are_refused(tmp_path: Path, fields: list[Any]) -> None:
 
 def test_a_variant_that_is_null_has_no_null_inside() -> None:
     value = {"value": b"v", "metadata": b"m"}
-    for kind, values in (
+    cases: list[tuple[Any, list[Any]]] = [
         (PLAIN, [value, None, value]),
         (pa.list_(PLAIN), [[value, None], None, []]),
         (pa.struct([("a", PLAIN)]), [{"a": None}, None, {"a": value}]),
         (pa.map_(pa.string(), PLAIN), [[("k", None)], None, [("k", value)]]),
-    ):
+    ]
+    for kind, values in cases:
         array = pa.concat_arrays([pa.nulls(1, kind), pa.array(values, kind)])
         found = without_nulls_inside(pa.table({"x": array}).slice(1))
         assert found["x"].to_pylist() == values
