@@ -1,7 +1,8 @@
 """Streaming queries that are killed with SIGKILL, at each step and at random: every row comes through exactly once.
 
 Each driver runs five queries at once: files to a table on a disk and to one in a bucket, by the sink; a table to a
-table, by source and sink; and a table to a table by `for_each_batch`, and by their names in the catalog. Kills of other writers: test_processes_killed.py.
+table, by source and sink; and a table to a table by `for_each_batch`, and by their names in the catalog.
+Kills of other writers: test_processes_killed.py.
 Rules: PROTOCOL.md 8.4, 9.1.
 """
 
