@@ -319,7 +319,7 @@ def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     reference = REFERENCE.read_text()
-    named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE)", reference, re.MULTILINE))
+    named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE|--root)", reference, re.MULTILINE))
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
