@@ -16,7 +16,12 @@ import pytest
 from tests import spark35
 from tests.beside import free_ports
 
-QUIET = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+CONF = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": os.environ.get("DBIO_JAVA_OPTIONS", "-Xss4m"),
+}
 
 
 @contextmanager
@@ -26,7 +31,7 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
     command = [sys.executable, "-m", "dbio_commit.cli", "serve", "--root", f"lake={directory / 'lake'}"]
     env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     process = subprocess.Popen(
-        [*command, "--port", str(port), *QUIET, *options],
+        [*command, "--port", str(port), *(f"--conf={name}={value}" for name, value in CONF.items()), *options],
         cwd=directory,
         env=env,
         stdout=subprocess.PIPE,
@@ -72,6 +77,9 @@ CLIENT = """
 """
 
 
+@pytest.mark.slow(
+    "dbio serve, its start and its end: a client of Spark Connect without dbio runs all kinds of statements"
+)
 @pytest.mark.skipif(spark35.IS_USED, reason="PySpark 3.5 comes without the server of Spark Connect")
 def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server(tmp_path: Path) -> None:
     statements = [
@@ -101,6 +109,7 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
     assert ended == (0, f"stopped listening on sc://127.0.0.1:{port}\n")
 
 
+@pytest.mark.long
 def test_a_client_of_jdbc_runs_sql_until_ctrl_c_ends_the_server(tmp_path: Path) -> None:
     statements = [
         "CREATE TABLE dbio.lake.events AS SELECT id FROM range(10)",
@@ -118,7 +127,7 @@ def test_a_client_of_jdbc_runs_sql_until_ctrl_c_ends_the_server(tmp_path: Path) 
             capture_output=True,
             text=True,
         )
-        (other,) = ([sys.executable, "-m", "dbio_commit.cli", "serve", "--thrift", "--port", str(port)],)
+        other = [sys.executable, "-m", "dbio_commit.cli", "serve", "--thrift", "--port", str(port)]
         taken = subprocess.run(other, capture_output=True, text=True)
         ended = ends(process, signal.SIGINT)
     assert "found 8 to 10" in client.stdout, client.stderr

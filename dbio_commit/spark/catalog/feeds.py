@@ -5,6 +5,7 @@ Spark keeps the offsets, which are those of `format("dbio")`. So a checkpoint of
 
 import json
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, cast
 
 from cachetools import LRUCache
@@ -13,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.options import Compression
-from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.spark.catalog.creation import schema_of_json
+from dbio_commit.spark.catalog.statements import commit_options
 from dbio_commit.spark.feed.batches import Batches, columns_changed
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
 from dbio_commit.spark.read.scan import scan_files
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import open_table
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, flag_option, number_option
+from dbio_commit.spark.write.options import WriteOptions, flag_option, number_option
 from dbio_commit.table import Table
 
 _TOKEN = "__dbio_table"
@@ -88,7 +89,7 @@ class SqlFeeds:
                 max_records_per_file=number_option(given, "maxrecordsperfile") or 0,
                 merge_schema=flag_option(given, "mergeschema"),
             ),
-            commit=CommitOptions(app=(given.get("txnappid", query), batch)),
+            commit=replace(commit_options(spark), app=(given.get("txnappid", query), batch)),
         )
 
     def _stream(self, spark: SparkSession, described: Sequence[str]) -> "_Stream":
@@ -110,12 +111,13 @@ class _Stream:
         """`schema`: the columns with which the query was planned, as JSON. Raises SchemaMismatchError if the table has
         others."""
         self.table, self.schema = table, schema_of_json(schema)
-        recorded = Follower(table.store, table.clock).history().metadata.schema
+        self.batches = Batches(table, options, columns=None)
+        recorded = self.batches.recorded_columns()
         if recorded is not None:
             now = schemas.from_json(recorded, where=table.url)
             if schemas.plain_schema(now) != schemas.plain_schema(self.schema):
                 raise columns_changed(table.url)
-        self.batches = Batches(table, options, columns=recorded)
+        self.batches.columns = recorded
 
 
 def _options(options: str) -> tuple[str, Mapping[str, str]]:

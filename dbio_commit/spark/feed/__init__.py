@@ -18,6 +18,5 @@ def require_source(url: str) -> None:
     if not HAS_STREAM_SOURCES:
         raise UnsupportedStoreError(
             f"a stream from {url} needs Spark 4.2 or later, and this is {SPARK}; "
-            "read the table with spark.readStream.table and its name in the catalog dbio, with dbio.read, or its changes "
-            "with dbio.changes"
+            "use spark.readStream.table with its name in the catalog dbio, or read its changes with dbio.changes"
         )

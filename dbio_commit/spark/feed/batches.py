@@ -21,11 +21,15 @@ class Batches:
 
     def __init__(self, table: Table, options: StreamOptions, *, columns: Mapping[str, Any] | None) -> None:
         """`columns`: those of the table when the query was planned; None if the query was planned with others."""
-        self.options = options
-        self._url, self._columns = table.url, columns
+        self.options, self.columns = options, columns
+        self._url = table.url
         self._follower = Follower(table.store, table.clock)
         self._last: Feed | None = None
         self._warned: set[str] = set()
+
+    def recorded_columns(self) -> Mapping[str, Any] | None:
+        """The columns that the table has now; None if no writer recorded them."""
+        return self._follower.history().metadata.schema
 
     def newest(self) -> Position:
         """The position of a stream that has read everything."""
@@ -57,13 +61,13 @@ class Batches:
         if isinstance(end, Start):
             return []
         changes = self._follower.without_deleted(feed, feed.between(start, end))
-        feeds.refuse_other_types(self._follower.history(), changes, self._columns)
+        feeds.refuse_other_types(self._follower.history(), changes, self.columns)
         self._warn(feed)
         return changes
 
     def _feed(self) -> Feed:
         history = self._follower.history()
-        if self._columns is not None and history.metadata.schema != self._columns:
+        if self.columns is not None and history.metadata.schema != self.columns:
             raise columns_changed(self._url)
         return Feed(history, self.options.wanted)
 
