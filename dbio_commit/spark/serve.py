@@ -16,7 +16,7 @@ from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.spark.api import enable
 from dbio_commit.spark.catalog.roots import named_roots
 from dbio_commit.spark.session.conf import is_connect, java_class
-from dbio_commit.spark.versions import SPARK, scala_version
+from dbio_commit.spark.versions import SERVES_CONNECT, SPARK, scala_version
 
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
@@ -63,7 +63,12 @@ class ServeOptions:
         return self.host != "localhost" and not asks
 
     def check(self) -> None:
-        """Raises InvalidInputError, before Spark is started."""
+        """Raises InvalidInputError and UnsupportedStoreError, before Spark is started."""
+        if not (self.thrift or SERVES_CONNECT):
+            raise UnsupportedStoreError(
+                f"this is Spark {SPARK}, whose server of Spark Connect would listen on all addresses, and ask nobody "
+                "who they are; use --thrift, or Spark 4.0 or later"
+            )
         named_roots(self.roots)
         if "SPARK_REMOTE" in os.environ or "spark.remote" in self.conf:
             raise InvalidInputError("dbio serve starts a server itself: unset SPARK_REMOTE and spark.remote")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
             f"listening on {'jdbc:hive2' if '--thrift' in options else 'sc'}://127.0.0.1:{port}, with the roots lake; "
             "Ctrl-C ends it\n"
         ), (directory / "stderr").read_text()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", port))  # it listens on the one address only
         yield process, port
     finally:
         process.kill()
@@ -80,7 +83,7 @@ CLIENT = """
 @pytest.mark.slow(
     "dbio serve, its start and its end: a client of Spark Connect without dbio runs all kinds of statements"
 )
-@pytest.mark.skipif(spark35.IS_USED, reason="PySpark 3.5 comes without the server of Spark Connect")
+@pytest.mark.skipif(spark35.IS_USED, reason="Spark 3.5 would serve Connect on all addresses")
 def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server(tmp_path: Path) -> None:
     statements = [
         "CREATE TABLE dbio.lake.events AS SELECT id FROM range(10)",

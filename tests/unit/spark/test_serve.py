@@ -10,6 +10,7 @@ import pytest
 import dbio_commit as dbio
 from dbio_commit.cli import serve
 from dbio_commit.cli.serve import pairs, run_server
+from dbio_commit.spark import serve as started
 from dbio_commit.spark.serve import ServeOptions, Server
 
 
@@ -47,11 +48,14 @@ def test_it_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> N
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(dbio.InvalidInputError, match=r"cannot listen on '127\.0\.0\.1', port .*another --host"):
-            options(port=other.getsockname()[1]).check()
+            options(thrift=True, port=other.getsockname()[1]).check()
     with pytest.raises(dbio.InvalidInputError, match="has the name 'a/b', which SQL cannot use"):
-        options(roots={"a/b": "/lake"}).check()
+        options(thrift=True, roots={"a/b": "/lake"}).check()
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     with pytest.raises(dbio.InvalidInputError, match="unset SPARK_REMOTE"):
+        options(thrift=True).check()
+    monkeypatch.setattr(started, "SERVES_CONNECT", False)
+    with pytest.raises(dbio.UnsupportedStoreError, match=r"listen on all addresses.*use --thrift"):
         options().check()
 
 
