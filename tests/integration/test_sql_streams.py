@@ -79,9 +79,8 @@ def test_each_batch_is_read_by_sparks_reader_and_committed_once(copying: Copying
     assert "GreaterThan(id,3)" in plan
     assert "ReadSchema: struct<id:bigint,inner_:struct<a:bigint>>" in plan
     assert query.lastProgress
-    left = query.lastProgress["sources"][0]["latestOffset"]
-    left = json.loads(left) if isinstance(left, str) else left  # before Spark 4.2, a dict
-    assert left == {"behind": {"commits": 0, "files": 0, "bytes": 0}}
+    left = str(query.lastProgress["sources"][0]["latestOffset"])
+    assert json.loads(left.replace("'", '"')) == {"behind": {"commits": 0, "files": 0, "bytes": 0}}  # 4.0 shows a dict
     for name in ("1", ".1.crc"):  # as if Spark was killed before it has recorded the batch
         Path(copying.checkpoint, "commits", name).unlink()
     copying.write(20, 22)
