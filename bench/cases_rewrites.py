@@ -27,8 +27,8 @@ def rewrites(bench: Bench) -> report.Section:
     directory.mkdir()
     with duckdb.connect() as connection:
         last = connection.execute(f"SELECT max(l_orderkey) FROM '{source}/*.parquet'").fetchall()[0][0]
-    of_some = _make_source(f"{directory}/of_some.parquet", f"{source}/*.parquet", f"l_orderkey <= {last // 10}", last)
-    of_all = _make_source(f"{directory}/of_all.parquet", f"{source}/*.parquet", "l_orderkey % 10 = 3", last)
+    of_some = make_source(f"{directory}/of_some.parquet", f"{source}/*.parquet", f"l_orderkey <= {last // 10}", last)
+    of_all = make_source(f"{directory}/of_all.parquet", f"{source}/*.parquet", "l_orderkey % 10 = 3", last)
     jobs: dict[str, tuple[Any, ...]] = {
         "delete 1 % of the rows": ("delete", "l_orderkey % 100 = 7"),
         "update 10 % of the rows": ("update", {"l_extendedprice": "l_extendedprice + 1"}, "l_orderkey % 10 = 3"),
@@ -55,7 +55,7 @@ files by ranges of its orders, and is restored before each turn. All ways copy o
 update are in all files. A merge updates the given share of the rows, by order and line, and inserts 1 % as many."""
 
 
-def _make_source(path: str, lineitem: str, where: str, last: int) -> str:
+def make_source(path: str, lineitem: str, where: str, last: int) -> str:
     """Rows that are there, with another price, and some that are not."""
     price = "(l_extendedprice + 1)::DECIMAL(15,2) AS l_extendedprice"
     old = f"SELECT * REPLACE ({price}) FROM '{lineitem}' WHERE {where}"

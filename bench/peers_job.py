@@ -50,6 +50,10 @@ class Way:
     def path(self, table: str) -> str:
         return f"{self.root}/{table}"
 
+    def name(self, spark: SparkSession, table: str) -> str:
+        """The table in SQL."""
+        raise NotImplementedError
+
     def delete(self, spark: SparkSession, table: str, where: str) -> None:
         raise NotImplementedError
 
@@ -121,6 +125,38 @@ class Ours(Way):
     def make_large(self, table: str, files: int, commits: int) -> None:
         large_tables.make_ours(Path(self.path(table)), files, commits)
 
+    def name(self, spark: SparkSession, table: str) -> str:
+        """A view of `dbio.read`, to compare SQL on tables with."""
+        self.read(spark, table).createOrReplaceTempView("rows_of_dbio")
+        return "rows_of_dbio"
+
+
+class BySql(Way):
+    """Changes rows by SQL."""
+
+    def delete(self, spark: SparkSession, table: str, where: str) -> None:
+        spark.sql(f"DELETE FROM {self.name(spark, table)} WHERE {where}")
+
+    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
+        sets = ", ".join(f"{column} = {value}" for column, value in values.items())
+        spark.sql(f"UPDATE {self.name(spark, table)} SET {sets} WHERE {where}")
+
+    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
+        source.createOrReplaceTempView("source")
+        spark.sql(
+            f"MERGE INTO {self.name(spark, table)} target USING source ON {_ON} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+
+class OursBySql(BySql, Ours):
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        dbio.enable(df.sparkSession)
+        super().write(df, table, partition_by)
+
+    def name(self, spark: SparkSession, table: str) -> str:
+        return f"dbio.`{self.path(table)}`"
+
 
 class Delta(Way):
     def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
@@ -187,7 +223,22 @@ class Delta(Way):
         large_tables.make_delta(Path(self.path(table)), files, commits)
 
 
-class Iceberg(Way):
+class DeltaBySql(BySql, Delta):
+    """With deletion vectors, or without."""
+
+    def __init__(self, root: str, *, vectors: bool) -> None:
+        super().__init__(root)
+        self._vectors = vectors
+
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        writer = df.write.format("delta").option("delta.enableDeletionVectors", str(self._vectors).lower())
+        writer.partitionBy(*partition_by).save(self.path(table))
+
+    def name(self, spark: SparkSession, table: str) -> str:
+        return f"delta.`{self.path(table)}`"
+
+
+class Iceberg(BySql):
     """Iceberg copies on write by default. Its catalog is set to remember nothing."""
 
     def path(self, table: str) -> str:
@@ -202,19 +253,8 @@ class Iceberg(Way):
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return spark.table(f"{_CATALOG}.{table}")
 
-    def delete(self, spark: SparkSession, table: str, where: str) -> None:
-        spark.sql(f"DELETE FROM {_CATALOG}.{table} WHERE {where}")
-
-    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
-        sets = ", ".join(f"{column} = {value}" for column, value in values.items())
-        spark.sql(f"UPDATE {_CATALOG}.{table} SET {sets} WHERE {where}")
-
-    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
-        source.createOrReplaceTempView("source")
-        spark.sql(
-            f"MERGE INTO {_CATALOG}.{table} target USING source ON {_ON} "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        )
+    def name(self, spark: SparkSession, table: str) -> str:
+        return f"{_CATALOG}.{table}"
 
     def drop(self, spark: SparkSession, table: str) -> None:
         spark.sql(f"DROP TABLE IF EXISTS {_CATALOG}.{table} PURGE")
@@ -318,7 +358,10 @@ def _hadoop() -> str:
 
 _WAYS: Mapping[str, Callable[[str], Way]] = {
     "dbio": lambda root: Ours(f"{root}/dbio"),
+    "dbio_sql": lambda root: OursBySql(f"{root}/dbio_sql"),
     "delta": lambda root: Delta(f"{root}/delta"),
+    "delta_sql": lambda root: DeltaBySql(f"{root}/delta_sql", vectors=False),
+    "delta_vectors": lambda root: DeltaBySql(f"{root}/delta_vectors", vectors=True),
     "iceberg": lambda root: Iceberg(f"{root}/iceberg"),
     "magic": lambda root: Magic(f"{root}/magic"),
 }
@@ -411,6 +454,11 @@ class Jobs:
 
     def read_all_columns(self, way: str, table: str) -> None:
         self._ways[way].read(self._spark, table).write.format("noop").mode("overwrite").save()
+
+    def select(self, way: str, table: str, query: str) -> None:
+        """A query in SQL, in which {} is the table. Its rows are read, and thrown away."""
+        name = self._ways[way].name(self._spark, table)
+        self._spark.sql(query.format(name)).write.format("noop").mode("overwrite").save()
 
     def make_tiny(self, way: str, table: str, files: int) -> int:
         return self._ways[way].make_tiny(self._spark, table, files)

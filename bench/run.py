@@ -22,6 +22,7 @@ from bench import (
     cases_read,
     cases_requests,
     cases_rewrites,
+    cases_sql,
     cases_state,
     cases_stream,
     cases_vacuum,
@@ -47,6 +48,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "peers": cases_peers.peers,
     "rewrites": cases_rewrites.rewrites,
     "compact": cases_compact.compact,
+    "sql": cases_sql.sql,
 }
 
 

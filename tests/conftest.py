@@ -5,9 +5,9 @@ Spark Connect is not here: it and a classic session do not share a process.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests import minio, spark35
 from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
+from tests.slow_twins import SLOW_TWINS, lost_twins
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,79 +35,8 @@ settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDO
 settings.load_profile("untimed")
 
 
-SLOW_TWINS = {
-    "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure", "gcs"},
-    "test_2500_objects_are_listed_and_deleted": {"azure", "gcs"},
-    "test_2500_objects_are_listed_by_directory": {"azure", "gcs"},
-    "test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers": {"azure", "gcs"},
-    "test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns": {"azure", "gcs"},
-    "test_an_unreachable_service_is_a_store_error_within_seconds": {"azure", "gcs"},
-    "test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step": {"s3"},
-    "test_pages_make_no_difference": {"azure-1", "gcs-1"},
-    "test_rows_change_on_the_store": {"azure", "gcs"},
-    "test_the_command_line_compacts_and_writes_a_report": {"azure", "gcs"},
-    "test_a_directory_is_left_with_its_live_files": {"azure", "gcs"},
-    "test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay": {"azure", "gcs"},
-    "test_deletions_that_the_service_throttles_are_asked_for_again": {"azure", "gcs"},
-    "test_on_azure_a_vacuum_costs_what_its_bulk_deletions_do_and_30_besides": {"1-300-1"},
-    "test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are": {
-        "1-300-1"
-    },
-    "test_executors_list_the_partitions_and_delete": {"local"},
-    "test_a_stream_of_changes_has_them_row_by_row": {"True"},
-    "test_the_fuzzer_finds": {"a path outside the table, in one kind of marker", "too much memory"},
-    "test_random_conditions_delete_what_sparks_own_filter_finds": {"False"},
-    "test_a_worker_stays_below_one_gigabyte": {"4-20-10000-250-2000", "100-1000-100-60-300"},
-    "test_every_example_of_a_document_does_what_it_says": {"STREAMS.md"},
-    "test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run": {"s3"},
-    "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
-        "s3-append",
-        "gcs-append",
-        "s3-overwrite",
-        "gcs-overwrite",
-        "s3-replace",
-        "gcs-replace",
-        "s3-restore",
-        "gcs-restore",
-        "s3-rewrite",
-        "gcs-rewrite",
-    },
-    "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {
-        "begun",
-        "writing",
-        "written",
-    },
-    "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver", "JVM"},
-    "test_a_vacuum_with_spark_does_and_reports_the_same": {
-        "s3-make_directory",
-        "local-make_table",
-        "local-make_directory",
-    },
-    "test_the_command_line_deletes_what_its_dry_run_says": {"azure", "s3"},
-    "test_all_commands_work_with_the_credentials_of_the_environment": {"azure", "gcs"},
-    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5", "gcs-5"},
-    "test_small_files_become_one_in_each_partition": {"azure-sort", "azure-z", "gcs-sort", "gcs-none"},
-    "test_few_files_and_those_of_other_partitions_stay": {"azure", "gcs"},
-    "test_few_files_are_written_and_small_ones_put_together_on_the_store": {"azure", "gcs"},
-    "test_a_dry_run_says_what_would_be_done_and_changes_nothing": {
-        "make_table-azure",
-        "make_table-gcs",
-        "make_directory-local",
-        "make_directory-s3",
-    },
-    "test_of_many_processes_that_create_one_table_exactly_one_wins": {"2"},
-    "test_many_processes_that_append_to_a_table_which_is_not_there_yet_all_write_to_the_same": {"2"},
-    "test_a_random_merge_is_what_duckdb_makes_of_it": {"4", "5", "6", "7"},
-}
-"""Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
-
 LOST_TWINS = pytest.StashKey[list[str]]()
 """What `lost_twins` found. It is kept only if every test was collected."""
-
-
-def lost_twins(twins: Mapping[str, Iterable[str]], cases: Iterable[tuple[str, str]]) -> list[str]:
-    """The twins, as `test[case]`, that are none of the cases of tests."""
-    return sorted(f"{name}[{case}]" for name, case in {(name, it) for name in twins for it in twins[name]} - {*cases})
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -147,13 +77,16 @@ def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def pytest_report_header() -> list[str]:
-    return [f"left out: {module}, as {spark35.NO_SOURCE}" for module in sorted(spark35.MODULES) if spark35.IS_USED]
+class LeftOut(pytest.Module):
+    """A module that Spark 3.5 cannot import, skipped as a whole, also if the command line names it."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip(spark35.NO_SOURCE, allow_module_level=True)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = {config.rootpath / module for module in spark35.MODULES}
-    return True if spark35.IS_USED and collection_path in left_out else None
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    left_out = {parent.config.rootpath / module for module in spark35.MODULES}
+    return LeftOut.from_parent(parent, path=module_path) if spark35.IS_USED and module_path in left_out else None
 
 
 @pytest.fixture(scope="session", autouse=spark35.IS_USED)

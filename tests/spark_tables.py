@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from tests import spark35
 from tests.beside import free_ports
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
+SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 def over_connect() -> SparkSession:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest, durations
+from tests import conftest, durations, slow_twins
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,14 +44,14 @@ def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
 def test_every_slow_twin_is_a_case_of_a_test(pytestconfig: pytest.Config) -> None:
     if conftest.LOST_TWINS not in pytestconfig.stash:
         pytest.skip("not all tests were collected; make test collects them")
-    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/conftest.py names what is no test"
+    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/slow_twins.py names what is no test"
 
 
 def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
     cases = [("test_reads", "s3"), ("test_reads", "azure"), ("test_writes", "s3")]
-    assert conftest.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
+    assert slow_twins.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
     twins = {"test_reads": {"s3", "gcs"}, "test_renamed": {"s3"}}
-    assert conftest.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
+    assert slow_twins.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
 
 
 def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:

@@ -81,7 +81,7 @@ def begin(
     - `if_match` requires a table whose data has not changed since that etag.
     - `target` is the result of `look`, if the caller has it.
     - `skipped` is the result of `has_committed`.
-    - `sets` are changes of settings, checked.
+    - `sets` are changes of settings, checked. Rows that are there already must keep the constraints in them.
     - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
     - Without `changes_rows`, the marker of a rewrite records that the rows stay the same.
     - `follow_up` is called after the commit.
@@ -94,6 +94,8 @@ def begin(
     if not changes_rows and operation != "rewrite":
         raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
     target = target or look(store, clock, must_be_empty=must_be_empty)
+    if operation == "append" and has_free_layout(store, clock, target, partition_by, must_be_empty=must_be_empty):
+        operation, must_be_empty = "overwrite", True
     columns = choose_partition_columns(target, partition_by, where=store.url, overwrites=operation == "overwrite")
     moves = target.partition_columns not in (None, columns)
     sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
@@ -177,7 +179,7 @@ def choose_partition_columns(
     asked = names.check_partition_columns(partition_by)
     if own is None:
         return asked
-    if [column.lower() for column in asked] == [column.lower() for column in own]:
+    if _are_same(asked, own):
         return own
     if overwrites and target.is_table:
         return asked
@@ -188,6 +190,34 @@ def choose_partition_columns(
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
         f"leave partition_by out, or write to another path{change}"
     )
+
+
+def has_free_layout(
+    store: Store,
+    clock: Clock,
+    target: Target,
+    partition_by: str | Sequence[str] | None,
+    *,
+    must_be_empty: bool,
+) -> bool:
+    """Whether a first write changes the partition columns of a table to these: an earlier first write has failed.
+
+    The table has other partition columns, no commit and no pending transaction. Then the write must be an overwrite
+    that commits only if there is still no commit. No columns are a change only if the table `must_be_empty`, since a
+    write to a table need not repeat its columns.
+    """
+    own = target.partition_columns
+    if partition_by is None or own is None or target.scope is not Scope.TABLE:
+        return False
+    asked = names.check_partition_columns(partition_by)
+    if _are_same(asked, own) or not (asked or must_be_empty):
+        return False
+    found = read_snapshot(store, clock)
+    return not found.tids and not found.log.pending
+
+
+def _are_same(columns: Layout, others: Layout) -> bool:
+    return [column.lower() for column in columns] == [column.lower() for column in others]
 
 
 def check_app(app: AppVersion | None) -> App | None:

@@ -142,10 +142,9 @@ def put_parts(
     `is_first` it is the first one of a table that is made from the snapshot.
     """
     if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
-        left_out: list[str] = []
         try:
-            body = encode_checkpoint(checkpoint, created=created, warn=left_out.append)
-            if len(body) <= LARGE_BYTES and not left_out:
+            body = encode_checkpoint(checkpoint, created=created, complete=True)
+            if len(body) <= LARGE_BYTES:
                 return checkpoint, body
         except InvalidInputError:  # it does not fit into one object, or a marker in it is invalid
             _refuse_invalid(checkpoint.commits)

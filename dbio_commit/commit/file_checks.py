@@ -20,6 +20,7 @@ from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.partition_values import Given, kind_of, spell
 from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest_types
+from dbio_commit.protocol.settings import change
 from dbio_commit.protocol.types import is_partition
 
 
@@ -145,7 +146,7 @@ class FileChecks:
     def check_rows(self, files: Sequence[FileInfo], schema: Mapping[str, Any] | None) -> None:
         """Raises an error unless the statistics of the files prove that all rows keep the table's constraints."""
         metadata = self._terms.metadata
-        constraints = Constraints.of(metadata.settings)
+        constraints = Constraints.of(change(metadata.settings, self._terms.sets))
         if files and constraints and self._terms.changes_rows:
             constraints.refuse_unsafe(where=self._url)
             refuse_unproven(files, constraints, schema or metadata.schema, where=self._url)

@@ -16,6 +16,7 @@ import pyarrow.types as types
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.variants import has_variants, with_variants
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.types import TYPES, Family, Type, type_of
 
@@ -26,11 +27,21 @@ if TYPE_CHECKING:
 def _arrow(row: Type, kind: str) -> Any:
     """Arrow's type for a row of the table of types. A decimal's parameters are those of `kind`."""
     constructor, *arguments = row.arrow
+    if row.arrow_fields:
+        return pa.struct([_part(*part) for part in row.arrow_fields])
     digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
     return getattr(pa, constructor)(*arguments, *map(int, digits))
 
 
-_OWN: Mapping[pa.DataType, str] = {_arrow(row, row.name): row.name for row in TYPES if not row.parameters}
+def _part(name: str, kind: str) -> Any:
+    """A field of a variant, with the mark by which Spark knows a variant in Arrow."""
+    mark = {b"variant": b"true"} if name == "metadata" else None
+    return pa.field(name, getattr(pa, kind)(), nullable=False, metadata=mark)
+
+
+_OWN: Mapping[pa.DataType, str] = {
+    _arrow(row, row.name): row.name for row in TYPES if not (row.parameters or row.arrow_fields)
+}
 _ALSO: Mapping[pa.DataType, str] = {
     **{getattr(pa, other)(): row.name for row in TYPES if not row.parameters for other in row.arrow_also},
     pa.uint64(): "decimal(20,0)",  # Spark has no unsigned numbers
@@ -122,7 +133,22 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the schema that Spark recorded in {where} cannot be read: {error!s:.200}") from None
     arrow_schema(recorded, where=where)
+    refuse_variants(file, where=where)
     return recorded
+
+
+def refuse_variants(file: "pq.ParquetFile", *, where: str) -> None:
+    """Raises InvalidInputError if Spark has written variants of which parts are in other columns than `value`."""
+    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if has_variants(told):
+        try:
+            schema = file_schema(file)
+            with_variants(spark_schema(schema, where=where), schema, told)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{where}: {error}, as Spark's own writer makes them, and only Spark reads such files: write variants "
+                "with dbio.write, or as texts by to_json"
+            ) from None
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from dbio_commit.base.options import Compression
 from dbio_commit.data import encoding
 from dbio_commit.data.statistics import bounds
+from dbio_commit.data.variants import without_nulls_inside
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 
@@ -103,7 +104,8 @@ class DataFileWriter:
         return self._stream.tell()
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(encoding.with_own_texts(table), row_group_size=table.num_rows)
+        complete = without_nulls_inside(encoding.with_own_texts(table))
+        self._writer.write_table(complete, row_group_size=table.num_rows)
         self._nulls = list(map(operator.add, self._nulls, encoding.count_nulls(table)))
         self.rows += table.num_rows
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.data.chunks import check_chunks
-from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
+from dbio_commit.data.parquet import MAGIC, ROW_METADATA, check_beginning, footer_bytes
 from dbio_commit.data.physical import problems
+from dbio_commit.data.variants import with_variants
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
@@ -122,7 +123,9 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
         file = pq.ParquetFile(io.BytesIO(end))
         rows = file.metadata.num_rows
         found += problems(file)
-        columns = None if found else spark_schema(file_schema(file), where="it")
+        recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+        schema = file_schema(file)
+        columns = None if found else with_variants(spark_schema(schema, where="it"), schema, recorded)
     except InvalidInputError as error:
         return Footer(path=path, size=size, problems=[str(error)])
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:

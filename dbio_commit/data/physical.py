@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.variants import with_variants
 from dbio_commit.protocol.types import MOST_DIGITS, TYPES
 
 if TYPE_CHECKING:
@@ -119,8 +121,22 @@ def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
     for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
-    if _VARIANT.search(str(file.schema)) or _SPARK_VARIANT.search(told):
-        yield f"a column is a variant, which other readers take for a struct: {_AS_TEXT}"
+    if _VARIANT.search(str(file.schema)) or (_SPARK_VARIANT.search(told) and not _has_plain_variants(file, told)):
+        yield (
+            "a column is a variant that is not just a struct of the binaries value and metadata, such as Spark's own "
+            f"writer makes, and not all readers read it: write it with dbio.write, or {_AS_TEXT}"
+        )
+
+
+def _has_plain_variants(file: "pq.ParquetFile", told: bytes) -> bool:
+    from dbio_commit.data.columns import file_schema, spark_schema
+
+    try:
+        schema = file_schema(file)
+        with_variants(spark_schema(schema, where="it"), schema, told)
+    except (ValueError, InvalidInputError):
+        return False
+    return True
 
 
 _SPARK_INTERVAL = re.compile(rb'"(?:type|elementType|keyType|valueType)":"(interval [a-z ]{1,40})"')

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import Cause
-from dbio_commit.data.columns import file_schema, spark_schema
+from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
 from dbio_commit.data.conform import conform
 from dbio_commit.data.fitting import lost
 from dbio_commit.data.footers import TAIL_BYTES, rows_at_once
@@ -34,9 +34,11 @@ def open_parquet(source: Any, where: str) -> pq.ParquetFile:
     Raises InvalidInputError, with the file's URL.
     """
     try:
-        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     except _UNREADABLE as error:
         raise _unreadable(where, error) from Cause.of(error)
+    refuse_variants(file, where=where)
+    return file
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)

@@ -7,7 +7,7 @@ This module encodes and decodes their bodies, and decides what may be left out. 
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -306,24 +306,23 @@ def encode_checkpoint(
     *,
     created: datetime,
     limit_bytes: int = MAX_BYTES,
-    warn: Callable[[str], None] | None = None,
+    complete: bool = False,
 ) -> bytes:
-    """The body; without statistics if it would not fit with them. Then `warn` is called with a sentence.
+    """The body; without statistics if it would not fit with them, unless it must be `complete`.
 
-    Raises InvalidInputError if it does not fit without them either, or if no reader could read it back.
+    Raises InvalidInputError if it does not fit, or if no reader could read it back.
     """
     try:
-        whole, unpacked = _encode(checkpoint, created, statistics=True)
-        body = whole
-        if len(whole) > limit_bytes or unpacked > max_unpacked(len(whole)):
+        body, unpacked = _encode(checkpoint, created, statistics=True)
+        if len(body) > limit_bytes or unpacked > max_unpacked(len(body)):
+            if complete:
+                raise InvalidInputError(f"the checkpoint does not fit into {limit_bytes} bytes with its statistics")
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
             # earlier versions of this software read no header that is longer
             _, commits = _decode(body, number=checkpoint.number, where="the checkpoint", limit_bytes=MAX_BYTES)
             for _ in commits:
                 pass
-            if warn and body is not whole:
-                warn(_left_out(checkpoint, len(whole), unpacked))
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
         why = str(error).removesuffix(f"; {BRING_BACK}").removesuffix(f"; {INSPECT}")
@@ -385,15 +384,6 @@ def _pack_line(line: bytes) -> bytes:
         if len(line) <= max_unpacked(len(body)):
             break
     return body
-
-
-def _left_out(checkpoint: Checkpoint, size: int, unpacked: int) -> str:
-    files = sum(len(commit.marker.added) for commit in checkpoint.commits)
-    return (
-        f"{names.checkpoint(checkpoint.number)} leaves out the statistics of its {files} files, because it would have "
-        f"{size} bytes with them, and unpack to {unpacked}: that is more than a checkpoint may have. Readers skip none "
-        "of these files by their values: rewrite small files into fewer (`dbio compact`)"
-    )
 
 
 def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> tuple[bytes, int]:

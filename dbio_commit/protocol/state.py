@@ -156,6 +156,11 @@ class LiveFiles(_Files):
         """The partitions of the files' directories, and perhaps of others."""
         return self._partitions
 
+    @property
+    def by_transaction(self) -> Sequence[Added]:
+        """The files of each transaction."""
+        return self._added
+
     def paths(self) -> Iterator[str]:
         return chain.from_iterable(it.paths for it in self._added)
 

@@ -541,12 +541,10 @@ def compact(
         dbio.compact(spark, "s3://lake/events", where="day = '2026-11-20'", sort_by="id")
     """
     with needs("dbio.compact", extra="spark"):
-        from dbio_commit.spark.rewrite.compaction import in_tasks
+        from dbio_commit.spark.rewrite.compaction import compact_in_tasks
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.upkeep.compact.run import compact as run_compaction
 
     table = open_table(spark, path, storage_options)
-    table.refuse_partition()
     compact_options = CompactOptions(
         target_size=target_size,
         where=where,
@@ -555,30 +553,24 @@ def compact(
         min_files=min_files,
     )
     with _explained(spark, table):
-        return run_compaction(
-            table.store,
-            table.clock,
-            compact_options,
-            dry_run=dry_run,
-            time_zone=spark.conf.get("spark.sql.session.timeZone"),
-            hands=in_tasks(spark, table),
-        )
+        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run)
 
 
 def enable(
     spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] | Mapping[str, Path] = ()
 ) -> None:
-    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and two table functions.
+    """Adds dbio to the session: the catalog `dbio` for SQL, the data source "dbio", and three table functions.
 
     In SQL, a table is named by its path, as in dbio.`s3://lake/events`, or by a name below one of the `roots`, as in
     `dbio.lake.events`. `roots` are paths, or a dict from names to paths. A root without a name has that of its last
     directory, or of its bucket. The catalog holds for all threads, and for sessions that the application makes later.
-    The roots of several calls add up, and a later call may give a name another root.
+    The roots of several calls add up, and a later call may give a name another root. CREATE TABLE … USING dbio LOCATION
+    also gives tables names in Spark's own catalog, unless `spark.sql.catalog.spark_catalog` is set already.
 
-    Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns. The data
-    source and the table functions `dbio_files` and `dbio_history` use the session's credentials for object stores as
-    they are now. Spark looks for data sources in the session that is active in a thread: call this in each thread that
-    uses them, and for each `newSession()`.
+    Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns if it gets
+    neither `parquet` nor `roots`. The data source and the table functions `dbio_files` and `dbio_history` use the
+    session's credentials for object stores as they are now. Spark looks for data sources in the session that is active
+    in a thread: call this in each thread that uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
     transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
@@ -602,11 +594,10 @@ def enable(
         from dbio_commit.spark.datasource import DbioDataSource, register_source
 
         register_source(spark, DbioDataSource, store_settings(spark))
-    elif not parquet:
+    elif not (parquet or roots):
         warn_caller(
-            f'this is Spark {SPARK}, and the data source "dbio" needs Spark 4.0 or later: dbio.enable registers only '
-            "the table functions dbio_files and dbio_history; use dbio.write, dbio.read and dbio.batch_writer, or "
-            "dbio.enable(spark, parquet=True)"
+            f'this is Spark {SPARK}, and format("dbio") needs Spark 4.0 or later; use dbio.write, dbio.read and '
+            "dbio.batch_writer, the catalog dbio in SQL on a classic session, or dbio.enable(spark, parquet=True)"
         )
     register_functions(spark)
     if parquet:

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import AccessDeniedError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.table import Table
 
@@ -61,20 +62,27 @@ class _Files:
             yield file.path, file.size, file.tid, dict(file.partition)
 
 
+HISTORY_COLUMNS = (
+    "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
+    "app_id string, app_version bigint"
+)
+
+
+def history_row(commit: Commit) -> tuple[Any, ...]:
+    """The commit as a row of `dbio_history`."""
+    app_id, version = commit.app or (None, None)
+    counts = commit.added_files, commit.removed_files
+    return commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version
+
+
 class _History:
     """`SELECT * FROM dbio_history('s3://…')`: the commits of a table, newest first."""
 
-    COLUMNS = (
-        "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
-        "app_id string, app_version bigint"
-    )
+    COLUMNS = HISTORY_COLUMNS
     settings: ClassVar[StoreSettings] = StoreSettings()
 
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
         table = open_in_worker(path, self.settings)
         with explained(table, self.settings):
             commits = table.history()
-        for commit in commits:
-            app_id, version = commit.app or (None, None)
-            counts = commit.added_files, commit.removed_files
-            yield commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version
+        yield from map(history_row, commits)

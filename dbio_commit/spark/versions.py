@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -30,6 +31,8 @@ HAS_STREAM_SINKS = _SPARK >= (4, 1)
 """Whether Spark passes Arrow batches to a stream sink in Python."""
 HAS_STREAM_SOURCES = _SPARK >= (4, 2)
 """Whether a stream source in Python can limit the size of a batch."""
+HAS_CONSTRAINTS = _SPARK >= (4, 1)
+"""Whether CREATE TABLE and ALTER TABLE have CONSTRAINT … CHECK."""
 SERVES_CONNECT = _IS_4
 """Whether the server of Spark Connect can listen on one address only, and ask for a token."""
 READS_WIDENED = _IS_4
@@ -176,8 +179,12 @@ def java_source(jvm: Any, text: str) -> str:
     if scala_version(jvm) == "2.12":
         for there, here in _IN_SCALA_2_12:
             text = re.sub(there, here, text)
+    if not _IS_4 and f"{_PROCEDURES}." in text:
+        named = re.search(r"class (\w+)", text)
+        return f"package dbio_commit;\n\nclass {named and named[1]} {{}}\n"
     if not _IS_4:
         text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
+    text = _SINCE.sub(lambda found: found[0] if _has_class(jvm, found[1]) else "", text)
     if _FREE in text and not _has_method(jvm, "org.apache.spark.sql.vectorized.ColumnarBatch", "closeIfFreeable"):
         text = text.replace(_FREE, "")
     return text
@@ -192,11 +199,27 @@ _IN_SCALA_2_12: Sequence[tuple[str, str]] = (
 )
 """Scala 2.12 has other names for the collections that Spark's methods take and return."""
 
+_SINCE = re.compile(r"^ *// since ([\w.]+):\n(.*?)^ *// end\n", re.DOTALL | re.MULTILINE)
+"""A part of a source that only a Spark with this class compiles."""
+_PROCEDURES = "org.apache.spark.sql.connector.catalog.procedures"
+"""CALL is there since 4.0. Before, the classes that use this package are empty."""
+
 _FREE = "rows.batch.closeIfFreeable();"
 """Before 3.5.4, batches have no such method, and Spark lets go of none."""
 
 
 def _has_method(jvm: Any, name: str, method: str) -> bool:
+    return any(it.getName() == method for it in _class(jvm, name).getMethods())
+
+
+def _has_class(jvm: Any, name: str) -> bool:
+    try:
+        _class(jvm, name)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _class(jvm: Any, name: str) -> Any:
     loader = getattr(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
-    found = getattr(jvm, "java.lang.Class").forName(name, False, loader).getMethods()
-    return any(it.getName() == method for it in found)
+    return getattr(jvm, "java.lang.Class").forName(name, False, loader)

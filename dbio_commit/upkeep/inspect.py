@@ -9,6 +9,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.roots import TableRoot, open_root
 from dbio_commit.log.listing import read_descriptor, read_markers, until_quiet
+from dbio_commit.log.table_state import table_snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
@@ -81,7 +82,8 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
-        markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)
+        snapshot = table_snapshot(store, root.settled(), ignore_corrupt=True, unchecked=True)
+        markers |= {"": it.marker for it in snapshot.whole([tid])}  # noqa: B035  (one, or too new)
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())
     when = max((entry.modified for entry in decided.values()), default=None)

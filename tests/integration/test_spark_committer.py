@@ -324,6 +324,11 @@ REFUSED: dict[str, tuple[Callable[[DataFrame, str], Any], type[dbio.DbioError], 
         lambda frame, path: frame.selectExpr("'x' AS id", "day").write.mode("append").partitionBy("day").parquet(path),
         dbio.SchemaMismatchError, "id",
     ),
+    "a variant": (
+        lambda frame, path: frame.selectExpr("parse_json('1') AS v", "day")
+        .write.mode("overwrite").partitionBy("day").parquet(path),
+        dbio.InvalidInputError, "has a variant",
+    ),
     "as CSV": (
         lambda frame, path: frame.write.mode("append").partitionBy("day").csv(path), dbio.InvalidInputError, "csv",
     ),

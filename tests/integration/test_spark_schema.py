@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 import dbio_commit as dbio
+from dbio_commit.spark.versions import HAS_STREAM_SOURCES
 from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers, objects, rows
 
@@ -92,7 +93,6 @@ REFUSED: Mapping[str, str] = {
     "day-time interval": "INTERVAL '1 2:3:4' DAY TO SECOND",
     "calendar interval": "make_interval(1, 2, 3)",
     "interval in a struct": "named_struct('a', INTERVAL '1-2' YEAR TO MONTH)",
-    "variant": "parse_json('{}')",
     "collated string": "'a' COLLATE UTF8_LCASE",
     "collated key of a map": "map('a' COLLATE UNICODE_CI, 1)",
     "struct with the same field twice": "named_struct('a', 1, 'A', 2)",
@@ -105,6 +105,49 @@ REFUSED: Mapping[str, str] = {
     )
     if hasattr(t, name)  # Spark 4.0 has none of them
 }
+
+
+def test_a_variant_comes_back_whatever_writes_and_reads_it(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    """By functions, SQL, the data source, streams and compaction, also in structs, arrays and maps, and null."""
+    dbio.enable(spark)
+    name = f"dbio.`{path}`"
+
+    def by_id(frame: DataFrame) -> dict[int, tuple[Any, ...]]:
+        values = ("id", "to_json(v)", "to_json(l)", "to_json(s.w)", "to_json(m['k'])")
+        return {row[0]: tuple(row[1:]) for row in frame.selectExpr(*values).collect()}
+
+    whole = """SELECT id, IF(id = 2, NULL, parse_json(concat('{"a": [', id, ', "x"]}'))) AS v,
+        array(parse_json('1'), NULL) AS l, named_struct('w', parse_json('"q"')) AS s, map('k', parse_json('[]')) AS m
+        FROM range(4)"""
+    dbio.write(spark.sql(whole), path)
+    rest = ("[1,null]", '"q"', "[]")
+    first = {id: (None if id == 2 else f'{{"a":[{id},"x"]}}', *rest) for id in range(4)}
+    in_workers = spark.read.format("dbio").load(path)
+    assert by_id(dbio.read(spark, path)) == by_id(spark.table(name)) == by_id(in_workers) == first
+    spark.sql(f"INSERT INTO {name} SELECT id + 10, v, l, s, m FROM {name} WHERE id = 0")
+    spark.sql(f"UPDATE {name} SET v = parse_json('7') WHERE id = 1")
+    spark.sql(f"DELETE FROM {name} WHERE variant_get(v, '$.a[0]', 'int') = 3")
+    spark.sql(
+        f"""MERGE INTO {name} t USING (SELECT id, parse_json('true') AS v FROM VALUES (2L), (20L) AS it(id)) s
+        ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"""
+    )
+    expected: dict[int, tuple[Any, ...]] = {0: first[0], 10: first[0], 1: ("7", *rest), 2: ("true", *rest)}
+    expected[20] = ("true", None, None, None)
+    assert by_id(spark.table(name)) == expected
+    assert len(dbio.Table(path).compact(min_files=2).compacted) == 1
+    assert by_id(spark.table(name)) == expected
+    assert dbio.Table(path).check(files=True).misread == {}
+    other = str(tmp_path / "other")
+    dbio.write(dbio.read(spark, path), other)
+    if HAS_STREAM_SOURCES:
+        stream = spark.readStream.format("dbio").load(other).writeStream.format("dbio")
+        stream = stream.option("checkpointLocation", str(tmp_path / "place")).trigger(availableNow=True)
+        stream.start(f"{other}2").awaitTermination(120)
+        assert by_id(dbio.read(spark, f"{other}2")) == expected
+    (found,) = dbio.Table(other).snapshot().to_arrow(["v"], [("id", "=", 1)])["v"].to_pylist()
+    assert found == {"value": b"\x0c\x07", "metadata": b"\x01\x00\x00"}
+    with pytest.raises(dbio.InvalidInputError, match="which Delta has no type for"):
+        dbio.Table(path).publish("delta")
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -117,7 +117,7 @@ def test_a_read_through_workers_says_so_once(spark: SparkSession, s3_root: Root)
     dbio.write(numbers(spark, 0, 2), url, storage_options=options)
     dbio.read(spark, url, storage_options=options)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1]
 
 

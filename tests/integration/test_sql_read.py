@@ -14,8 +14,10 @@ import dbio_commit as dbio
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.spark.catalog import answers
 from dbio_commit.spark.session import conf
+from dbio_commit.spark.versions import error_condition
+from tests import spark35
 from tests.conftest import Root
-from tests.spark_tables import configured, ids, numbers, rows
+from tests.spark_tables import SPARK, configured, ids, numbers, rows
 
 LAKE = "reads"
 """The name of the root."""
@@ -101,7 +103,7 @@ def test_spark_says_which_table_does_not_exist(spark: SparkSession, lake: Path) 
     for name in (f"dbio.`{lake}/none`", f"dbio.{LAKE}.none", "dbio.no_root.events", "dbio.events"):
         with pytest.raises(AnalysisException) as caught:
             spark.sql(f"SELECT * FROM {name}")
-        assert (caught.value.getCondition(), caught.value.getSqlState()) == ("TABLE_OR_VIEW_NOT_FOUND", "42P01")
+        assert (error_condition(caught.value), caught.value.getSqlState()) == ("TABLE_OR_VIEW_NOT_FOUND", "42P01")
         assert not spark.catalog.tableExists(name)
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
@@ -150,7 +152,7 @@ def test_a_frame_reads_its_own_snapshot_first_and_later_runs_see_later_commits(
     frame = spark.table(f"dbio.`{path}`")
     assert (frame.count(), len(listings)) == (4, 1)
     dbio.write(numbers(spark, 4, 6), path)
-    assert frame.count() == 6
+    assert frame.count() == (6 if SPARK >= (4, 1) else 4)  # before 4.1, Spark loads the tables of a DataFrame once
 
 
 def test_versions_by_tid_and_by_time(spark: SparkSession, path: str) -> None:
@@ -161,8 +163,12 @@ def test_versions_by_tid_and_by_time(spark: SparkSession, path: str) -> None:
         shown = spark.sql(f"SELECT string(timestamp'{between.isoformat()}')").collect()[0][0]
         assert ids(spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{shown}'")) == [0, 1]
     assert ids(spark.sql(f"SELECT * FROM {name} VERSION AS OF '{first.tid}'")) == [0, 1]
-    assert ids(spark.read.option("versionAsOf", first.tid).table(name)) == [0, 1]
-    assert ids(spark.read.option("timestampAsOf", shown).table(name)) != []
+    if spark35.IS_USED:  # which passes the options to the scan alone
+        with pytest.raises(dbio.UnsupportedStoreError, match="use VERSION AS OF"):
+            ids(spark.read.option("versionAsOf", first.tid).table(name))
+    else:
+        assert ids(spark.read.option("versionAsOf", first.tid).table(name)) == [0, 1]
+        assert ids(spark.read.option("timestampAsOf", shown).table(name)) != []
     both = f"SELECT a.id FROM {name} a LEFT ANTI JOIN {name} VERSION AS OF '{first.tid}' b USING (id)"
     assert ids(spark.sql(both)) == [2, 3]
     for version in ("7", "2026-11-20"):
@@ -216,7 +222,7 @@ def test_sparks_own_reader_gets_the_columns_fields_and_filters_of_the_query(spar
         ("id > 33", 2), ("id > 33L", 2), ("id > 33.5", 2), ("id IN (3, 5)", 2), ("day = 'd1' AND id < 3", 1),
         ("kind = 'k7' AND id < 20", 2), ("NOT (id >= 20 OR day = 'd0')", 1), ("id = 3 OR id = 30", 4),
         ("id IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)", 2), ("id IS NULL", 0), ("it.a = 3", 4),
-        ("kind = 'it''s' OR id < 3", 4), ("kind <> 'it''s' AND id < 3", 2), ("id + 1 < 3", 4),
+        ("kind = 'it\\'s' OR id < 3", 4), ("kind <> 'it\\'s' AND id < 3", 2), ("id + 1 < 3", 4),
     ],
 )  # fmt: skip
 def test_files_are_left_out_by_statistics(spark: SparkSession, lake: Path, condition: str, files: int) -> None:
@@ -226,10 +232,14 @@ def test_files_are_left_out_by_statistics(spark: SparkSession, lake: Path, condi
 
 
 def test_a_join_prunes_partitions_while_it_runs(spark: SparkSession, lake: Path) -> None:
-    spark.sql("CREATE OR REPLACE TEMP VIEW days AS SELECT * FROM VALUES ('d1', 1), ('d2', 2) AS it(day, n)")
+    spark.sql("CREATE OR REPLACE TEMP VIEW days AS SELECT concat('d', id) AS day, id AS n FROM range(3)")
     query = f"SELECT count(*) FROM dbio.{LAKE}.events JOIN (SELECT day FROM days WHERE n * 2 = 2) USING (day)"
     assert "dynamicpruning" in plan(spark, query)
     assert values(spark, query) == [(20,)]
+    spark.sql(f"CREATE TABLE dbio.{LAKE}.days AS SELECT * FROM days")
+    query = f"SELECT max(id) FROM dbio.{LAKE}.events JOIN dbio.{LAKE}.days USING (day) WHERE n * 2 = 2"
+    assert "dynamicpruning" in plan(spark, query)
+    assert values(spark, query) == [(39,)]
 
 
 def test_metadata_of_files_pandas_on_spark_and_input_files(spark: SparkSession, lake: Path) -> None:
@@ -240,7 +250,8 @@ def test_metadata_of_files_pandas_on_spark_and_input_files(spark: SparkSession, 
     found = values(spark, f"SELECT DISTINCT _metadata.file_name, _metadata.row_index >= 0 FROM {name}")
     assert found == sorted((file, True) for file in live)
     assert len(spark.table(name).inputFiles()) == 4
-    assert ps.read_table(name, index_col="id").shape == (40, 3)
+    with configured(spark, {"spark.sql.ansi.enabled": "false"}):  # as pandas on Spark 4.0 asks for
+        assert ps.read_table(name, index_col="id").shape == (40, 3)
 
 
 def test_a_case_sensitive_session_reads_the_same(spark: SparkSession, lake: Path) -> None:
@@ -316,7 +327,7 @@ def test_errors_of_dbio_arrive_as_themselves(spark: SparkSession, path: str) -> 
     ],
 )
 def test_what_the_catalog_does_not_do_says_what_does(spark: SparkSession, lake: Path, statement: str) -> None:
-    with pytest.raises(dbio.InvalidInputError, match="the catalog dbio"):
+    with pytest.raises(dbio.InvalidInputError, match=r"the catalog dbio|a dbio table"):
         spark.sql(statement.format(lake=LAKE))
 
 

@@ -151,7 +151,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I8", "I9", first=28)
+@mutation("late", "I8", "I9", first=41)
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -394,7 +394,7 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
     return found
 
 
-@mutation("purges", "I7", "I8")
+@mutation("purges", "I7", "I8", first=19)
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
@@ -430,7 +430,7 @@ def change_settings_as_of_the_beginning() -> Iterator[None]:
         yield
 
 
-@mutation("settings", "I7", first=26)
+@mutation("settings", "I7", first=33)
 def believe_whoever_told_settings_last() -> Iterator[None]:
     """The settings are those of the last commit, not those of the highest turn."""
 
@@ -464,14 +464,14 @@ def _committed(store: Store) -> Mapping[str, Entry]:
     return parse_log(store.list_log(names.Kind.COMMITTED)).committed
 
 
-@mutation("busy", "R2", "R3")
+@mutation("busy", "R2", "R3", first=10)
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
     with patch.object(settled, "_list_commits", lambda store, clock, first: first):
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=72)
+@mutation("busy", "R2", "R3", "I6", first=94)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -516,14 +516,14 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=86)
+@mutation("busy", "R3", "I7", first=92)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
         yield
 
 
-@mutation("readers", "I6", "I7", "I9", first=429)
+@mutation("readers", "I6", "I7", "I9", first=232)
 def pass_over_a_purged_marker() -> Iterator[None]:
     """A commit marker that is gone when it is read counts as one that says nothing."""
 
@@ -801,7 +801,7 @@ def delete_without_an_abort() -> Iterator[None]:
         yield
 
 
-@mutation("young", "I4", "I5", first=55)
+@mutation("young", "I4", "I5", first=73)
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
     abort, read = TableVacuum._abort, roots.read_snapshot
@@ -903,7 +903,7 @@ def purge_markers_before_data() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I6", "I8", "I9", "DBIO", "vacuum left")
+@mutation("vacuums", "I6", "I8", "I9", "DBIO", "vacuum left", first=12)
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
@@ -1007,7 +1007,7 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=3)
+@mutation("checkpoints", "I4: a snapshot", first=7)
 def delete_dropped_parts_at_once() -> Iterator[None]:
     """A part goes as soon as the newest checkpoint says that it is dropped."""
 
@@ -1048,7 +1048,7 @@ def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=3)
+@mutation("checkpoints", "I4: a snapshot", first=9)
 def forget_dropped_parts() -> Iterator[None]:
     """A checkpoint says only of the parts that it drops itself that they are dropped."""
     with patch.object(parts, "_still_there", lambda before, log: []):
@@ -1066,7 +1066,7 @@ def withdraw_all_parts_of_a_number() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _part_")
+@mutation("checkpoints", "I4: _part_", first=5)
 def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
     """A writer whose answer was lost does not look whose checkpoint is there, and deletes its parts."""
 
@@ -1095,14 +1095,14 @@ def merge_without_a_look_at_what_came() -> Iterator[None]:
         yield
 
 
-@mutation("merges", "I7")
+@mutation("merges", "I7", first=12)
 def take_other_merges_for_appends() -> Iterator[None]:
     """Whatever others commit beside a merge stands as if it had come after."""
     with patch.object(isolation, "_is_blind", lambda commit: True):
         yield
 
 
-@mutation("merges", "I7", first=17)
+@mutation("merges", "I7", first=28)
 def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
     """A merge does not ask whose rows a compaction has brought elsewhere."""
     with patch.object(isolation, "_writer_of", lambda path: None):
@@ -1120,7 +1120,7 @@ def change_the_layout_without_a_word() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I10")
+@mutation("layouts", "I10", first=15)
 def change_the_layout_at_once() -> Iterator[None]:
     """It does not wait for those to show who looked at the table before its turn."""
     with patch.object(turns, "SETTLE_S", 0.0):
@@ -1141,7 +1141,7 @@ def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I7", "I9", "I10", first=168)
+@mutation("layouts", "I7", "I9", "I10", first=326)
 def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
     gone_on = schema._go_on
@@ -1172,14 +1172,14 @@ def know_the_present_layout_alone() -> Iterator[None]:
 # --- restores -----------------------------------------------------------------------------------------------------
 
 
-@mutation("restores", "I7", first=35)
+@mutation("restores", "I7", first=48)
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
     with patch.object(restore, "begin", lambda *arguments, if_match, **more: begin(*arguments, **more)):
         yield
 
 
-@mutation("restores", "I7", first=55)
+@mutation("restores", "I7", first=102)
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 

@@ -11,10 +11,14 @@ from .run import simulate
 from .scenarios import SCENARIOS
 from .test_exhaustive import MUTATED
 
+RARE = {"take_a_file_that_is_gone_for_an_empty_one"}
+"""Mutations that only hundreds of seeds find."""
+
 
 def _param(mutation: Mutation) -> object:
     """`make test` finds none twice."""
-    return pytest.param(mutation, id=mutation.name, marks=[pytest.mark.long] if mutation.name in MUTATED else [])
+    is_long = mutation.name in MUTATED.keys() | RARE
+    return pytest.param(mutation, id=mutation.name, marks=[pytest.mark.long] if is_long else [])
 
 
 @pytest.mark.slow("the simulation can fail: each way to get the protocol wrong, by seeds and in small cases")

@@ -117,9 +117,7 @@ def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds
     assert {event: count for event in PARTS if (count := outcome.events[event]) < outcome.runs} == {}
 
 
-@pytest.mark.parametrize(
-    ("seed", "scenario"), [*((seed, None) for seed in range(20)), *((seed, life_of_parts.SCENARIO) for seed in (0, 1))]
-)
+@pytest.mark.parametrize(("seed", "scenario"), [*((seed, None) for seed in range(6)), (0, life_of_parts.SCENARIO)])
 def test_a_seed_replays_step_by_step(seed: int, scenario: str | None) -> None:
     first, second = (simulate(seed, scenario=scenario, trace=True).trace for _ in range(2))
     assert first == second

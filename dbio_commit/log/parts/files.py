@@ -405,7 +405,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
     wanted = rows.texts({names.split(path)[1] for path in paths})
-    places = pc.indices_nonzero(pc.is_in(table["name"], value_set=wanted))
+    places = rows.places_in(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
 
 

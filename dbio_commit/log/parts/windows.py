@@ -30,6 +30,18 @@ class _Groups(NamedTuple):
         """The name of the part, with the number of each row group."""
         return [(self.part.name, i) for i in range(self.first, self.last + 1)]
 
+    def without(self, kept: Collection[tuple[str, int]]) -> "list[_Groups]":
+        """Those of the row groups whose keys are not in `kept`, in runs of neighbours."""
+        found: list[_Groups] = []
+        for name, i in self.keys:
+            if (name, i) in kept:
+                continue
+            if found and found[-1].last == i - 1:
+                found[-1] = found[-1]._replace(last=i)
+            else:
+                found.append(_Groups(self.part, i, i))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -109,7 +121,7 @@ class FileRows:
         for window in self._windows(is_hopeful, overlaps):
             wanted = {key for it in window.groups for key in it.keys}
             kept = {key: table for key, table in kept.items() if key in wanted}
-            missing = [it for it in window.groups if any(key not in kept for key in it.keys)]
+            missing = [some for it in window.groups for some in it.without(kept.keys())]
             for it, table in zip(missing, self._reader.store.in_parallel(self._read, missing), strict=True):
                 ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
                 starts = [0, *ends[:-1]]
@@ -178,27 +190,40 @@ class FileRows:
                     continue
                 if group.directories is None or any(map(is_hopeful, group.directories)):
                     chosen.append((part, i))
-        firsts = sorted((part.groups[i].first, part.groups[i].rows) for part, i in chosen)
-        lows: list[Key | None] = [None]
-        count = 0
-        for first, some in firsts:
-            if count >= WINDOW_ROWS and first != lows[-1]:
-                lows.append(first)
-                count = 0
-            count += some
+        lows = _lows(chosen)
         windows = [_Wanted(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
         for part, i in chosen:
-            end = part.groups[i + 1].first if i + 1 < len(part.groups) else part.last
-            for window in windows:
-                if (window.low is None or end >= window.low) and (
-                    window.high is None or part.groups[i].first < window.high
-                ):
-                    last = window.groups[-1] if window.groups else None
-                    if last and last.part is part and last.last == i - 1:
-                        window.groups[-1] = last._replace(last=i)
-                    else:
-                        window.groups.append(_Groups(part, i, i))
+            first, end = _ends(part, i)
+            # The first window has no lower bound.
+            for window in windows[bisect_right(lows, first, lo=1) - 1 : bisect_right(lows, end, lo=1)]:
+                last = window.groups[-1] if window.groups else None
+                if last and last.part is part and last.last == i - 1:
+                    window.groups[-1] = last._replace(last=i)
+                else:
+                    window.groups.append(_Groups(part, i, i))
         return windows
+
+
+def _ends(part: Part, group: int) -> tuple[Key, Key]:
+    """The first key of a row group, and the first key of the next one, or the last key of the part."""
+    groups = part.groups
+    return groups[group].first, groups[group + 1].first if group + 1 < len(groups) else part.last
+
+
+def _lows(chosen: Sequence[tuple[Part, int]]) -> list[Key | None]:
+    """The lower bounds of windows. A window ends as soon as row groups with `WINDOW_ROWS` rows have ended in it."""
+    firsts = sorted({(*part.groups[i].first,) for part, i in chosen})
+    ends = sorted(((*_ends(part, i)[1],), part.groups[i].rows) for part, i in chosen)
+    lows: list[Key | None] = [None]
+    count = ended = 0
+    for first in firsts:
+        while ended < len(ends) and ends[ended][0] <= first:
+            count += ends[ended][1]
+            ended += 1
+        if count >= WINDOW_ROWS:
+            lows.append([*first])
+            count = 0
+    return lows
 
 
 def _key_of(path: str) -> tuple[str, str]:

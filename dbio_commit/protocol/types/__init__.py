@@ -32,6 +32,8 @@ class Family(Enum):
     """A point in time."""
     LOCAL_TIME = auto()
     """Date and time without a zone."""
+    VARIANT = auto()
+    """A value of any type, as JSON has them. To readers without such a type, it is a struct of two binaries."""
     NOTHING = auto()
     """Only nulls."""
 
@@ -50,6 +52,9 @@ class Type:
 
     arrow: tuple[str, ...]
     """Arrow's type: a constructor of pyarrow, and its arguments. A decimal's parameters are arguments, too."""
+    arrow_fields: tuple[tuple[str, str], ...] = ()
+    """Of a type that is a struct in Arrow and in Parquet: the names of its fields, which are never null, and the
+    constructors of their types."""
     arrow_also: tuple[str, ...] = ()
     """Constructors of other types of Arrow that Spark reads as this type."""
     parquet: tuple[str, ...] = ()
@@ -225,6 +230,14 @@ TYPES: tuple[Type, ...] = (
         delta="timestamp_ntz",
         delta_feature="timestampNtz",
         packed="l",
+    ),
+    Type(
+        name="variant",
+        family=Family.VARIANT,
+        arrow=("struct",),
+        arrow_fields=(("value", "binary"), ("metadata", "binary")),
+        parquet=("None",),
+        has_fixed_width=False,
     ),
     Type(name="void", family=Family.NOTHING, arrow=("null",)),
 )

@@ -1,9 +1,16 @@
 package dbio_commit;
 
 import java.util.function.Function;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.classic.SparkSession$;
+import org.apache.spark.sql.connector.catalog.CatalogV2Implicits;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.collection.immutable.ArraySeq$;
+import scala.collection.immutable.Seq;
 
 /** Asks the Python process of this driver, over the Bridge that `dbio.enable` has put into the system properties. */
 class Asking {
@@ -31,8 +38,21 @@ class Asking {
     return asked[0] != null ? asked[0] : text.isEmpty() ? null : text;
   }
 
+  /** A value of Spark's rows as Python gets it. */
+  static Object plain(Object value) {
+    if (value instanceof UTF8String) return value.toString();
+    if (!(value instanceof ArrayData)) return value;
+    Object[] texts = ((ArrayData) value).toObjectArray(DataTypes.StringType); // procedures have arrays of texts only
+    for (int i = 0; i < texts.length; i++) texts[i] = texts[i] == null ? null : texts[i].toString();
+    return texts;
+  }
+
   /** The texts in a text with zero bytes between them. */
   static String[] split(Object text) {
     return text == null || ((String) text).isEmpty() ? new String[0] : ((String) text).split("\0");
+  }
+
+  static Identifier identifier(String[] parts) { // Janino knows no Identifier.of
+    return new CatalogV2Implicits.MultipartIdentifierHelper((Seq) ArraySeq$.MODULE$.unsafeWrapArray(parts)).asIdentifier();
   }
 }

@@ -3,6 +3,7 @@ package dbio_commit;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.AnalysisException;
@@ -18,14 +19,13 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
+// since org.apache.spark.sql.connector.catalog.constraints.Check:
+import org.apache.spark.sql.connector.catalog.TableInfo;
+// end
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.types.Metadata;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.Platform;
-import scala.collection.immutable.ArraySeq$;
-import scala.collection.immutable.Seq;
 
 /**
  * The catalog `dbio`: tables by their paths, as in dbio.`/lake/events`, and by names below the roots that
@@ -33,9 +33,9 @@ import scala.collection.immutable.Seq;
  *
  * Janino compiles this room: no lambdas, no generics, and no static methods of interfaces.
  */
-public class Catalog implements StagingTableCatalog, SupportsNamespaces {
+public class Catalog extends Calls implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
-  public static final String VERSION = "1 for Scala 2.13";
+  public static final String VERSION = "2 for Scala 2.13";
 
   private final Loaded loaded = new Loaded();
   private String name;
@@ -68,7 +68,7 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
 
   private SqlTable load(Identifier ident, String version, Long micros) throws NoSuchTableException {
     Rules.addTo(Asking.session());
-    Object found = Asking.ask("load", new Object[] {name, ident.namespace(), ident.name(), version, micros});
+    Object found = Asking.ask("load", new Object[] {shown(ident), ident.namespace(), ident.name(), version, micros});
     if (found != null) {
       ((SqlTable) found).isEarlier = version != null || micros != null;
       return (SqlTable) found;
@@ -78,6 +78,12 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
     // Spark takes a NoSuchTableException as a reason to look for a data source "dbio" that reads the path.
     Platform.throwException(new AnalysisException(missing.getErrorClass(), missing.messageParameters()));
     return null;
+  }
+
+  private String shown(Identifier ident) {
+    StringBuilder found = new StringBuilder(name);
+    for (int i = 0; i < ident.namespace().length; i++) found.append(".").append(ident.namespace()[i]);
+    return found.append(".").append(ident.name()).toString();
   }
 
   public boolean tableExists(Identifier ident) {
@@ -90,8 +96,7 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
     for (int i = 0; i < names.length; i++) {
       String[] parts = (String[]) Arrays.copyOf(namespace, namespace.length + 1);
       parts[namespace.length] = names[i];
-      Seq all = (Seq) ArraySeq$.MODULE$.unsafeWrapArray(parts);
-      found[i] = new CatalogV2Implicits.MultipartIdentifierHelper(all).asIdentifier(); // Janino knows no Identifier.of
+      found[i] = Asking.identifier(parts);
     }
     return found;
   }
@@ -106,28 +111,53 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
 
   // --- new tables and columns ---
 
-  public Set capabilities() {
-    return new HashSet(Arrays.asList(new TableCatalogCapability[] {TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
-        TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS}));
+  public Set capabilities() { return capabilitiesOf(new HashSet()); }
+
+  /** These capabilities, and what the grammar of new tables needs. Before Spark 4.1, there are no constraints. */
+  static Set capabilitiesOf(Set others) {
+    Set found = new HashSet(others);
+    TableCatalogCapability[] all = TableCatalogCapability.values();
+    for (int i = 0; i < all.length; i++) if (GRAMMAR.contains(all[i].name())) found.add(all[i]);
+    return found;
   }
+
+  private static final List GRAMMAR = Arrays.asList(new String[] {"SUPPORT_COLUMN_DEFAULT_VALUE",
+      "SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS", "SUPPORT_TABLE_CONSTRAINT"});
 
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchTableException {
-    Asking.ask("create", described(ident, columns, partitions, properties, "error"));
-    return load(ident, null, null);
+    return created(ident, Definition.of(columns, partitions, properties));
   }
 
   public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
-    return staged(ident, columns, partitions, properties, "error");
+    return staged(ident, Definition.of(columns, partitions, properties), "error");
   }
 
   public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
-    return staged(ident, columns, partitions, properties, "overwrite");
+    return staged(ident, Definition.of(columns, partitions, properties), "overwrite");
   }
 
   public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
-    return staged(ident, columns, partitions, properties, "overwrite");
+    return staged(ident, Definition.of(columns, partitions, properties), "overwrite");
   }
+
+  // since org.apache.spark.sql.connector.catalog.constraints.Check:
+  public Table createTable(Identifier ident, TableInfo info) throws NoSuchTableException {
+    return created(ident, Definition.of(info));
+  }
+
+  public StagedTable stageCreate(Identifier ident, TableInfo info) {
+    return staged(ident, Definition.of(info), "error");
+  }
+
+  public StagedTable stageReplace(Identifier ident, TableInfo info) {
+    return staged(ident, Definition.of(info), "overwrite");
+  }
+
+  public StagedTable stageCreateOrReplace(Identifier ident, TableInfo info) {
+    return staged(ident, Definition.of(info), "overwrite");
+  }
+  // end
 
   // Before Spark 4.0, these are abstract, and not called.
   public Table createTable(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
@@ -135,62 +165,23 @@ public class Catalog implements StagingTableCatalog, SupportsNamespaces {
   public StagedTable stageReplace(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
   public StagedTable stageCreateOrReplace(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
 
-  private StagedTable staged(Identifier ident, Column[] columns, Transform[] partitions, Map properties, String mode) {
-    Rules.addTo(Asking.session());
-    Object[] table = described(ident, columns, partitions, properties, mode);
-    return new NewTable(name + "." + ident, (String) Asking.ask("stage", table), (StructType) table[2], (String) table[3], table);
-  }
-
-  private static final String DEFAULT = "CURRENT_DEFAULT"; // as Spark has it in the metadata of a column
-
-  private Object[] described(Identifier ident, Column[] columns, Transform[] partitions, Map properties, String mode) {
-    StructType schema = new StructType(), known = CatalogV2Util.v2ColumnsToStructType(columns);
-    Map settings = new HashMap(properties);
-    for (int i = 0; i < columns.length; i++) {
-      Column column = columns[i];
-      StructField field = new StructField(column.name(), column.dataType(), true, Metadata.empty());
-      schema = schema.add(column.comment() == null ? field : field.withComment(column.comment()));
-      if (!column.nullable()) settings.put("not_null." + column.name(), "true");
-      Metadata own = known.fields()[i].metadata();
-      if (own.contains(DEFAULT)) settings.put("default." + column.name(), own.getString(DEFAULT));
-      if (column.generationExpression() != null) settings.put("generated." + column.name(), column.generationExpression());
-    }
-    StringBuilder by = new StringBuilder();
-    for (int i = 0; i < partitions.length; i++) {
-      if (!partitions[i].name().equals("identity")) {
-        throw refused("partitions tables by columns only, and not by " + partitions[i].describe()
-            + ": make a generated column of it, and partition by that");
-      }
-      by.append(i == 0 ? "" : "\0").append(String.join(".", partitions[i].references()[0].fieldNames()));
-    }
-    return new Object[] {ident.namespace(), ident.name(), schema, by.toString(), settings, mode};
-  }
-
-  public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
-    Map settings = new HashMap();
-    StructType added = new StructType();
-    for (int i = 0; i < changes.length; i++) {
-      TableChange change = changes[i];
-      if (change instanceof TableChange.SetProperty) {
-        settings.put(((TableChange.SetProperty) change).property(), ((TableChange.SetProperty) change).value());
-      } else if (change instanceof TableChange.RemoveProperty) {
-        settings.put(((TableChange.RemoveProperty) change).property(), "");
-      } else if (change instanceof TableChange.AddColumn && isPlain((TableChange.AddColumn) change)) {
-        TableChange.AddColumn column = (TableChange.AddColumn) change;
-        StructField field = new StructField(column.fieldNames()[0], column.dataType(), true, Metadata.empty());
-        added = added.add(column.comment() == null ? field : field.withComment(column.comment()));
-      } else {
-        throw refused("adds columns that may be null, at the end, and changes properties; for another change, overwrite the"
-            + " table with dbio.write(df, path, mode='overwrite')");
-      }
-    }
-    Asking.ask("alter", new Object[] {ident.namespace(), ident.name(), added, settings});
+  private Table created(Identifier ident, Definition given) throws NoSuchTableException {
+    Asking.ask("create", asked(ident, given, "error"));
     return load(ident, null, null);
   }
 
-  private static boolean isPlain(TableChange.AddColumn column) {
-    return column.fieldNames().length == 1 && column.isNullable() && column.position() == null
-        && column.defaultValue() == null;
+  private StagedTable staged(Identifier ident, Definition given, String mode) {
+    return NewTable.of(shown(ident), asked(ident, given, mode), null);
+  }
+
+  private static Object[] asked(Identifier ident, Definition given, String mode) {
+    return new Object[] {ident.namespace(), ident.name(), given.columns, given.partitionColumns, given.settings, mode};
+  }
+
+  public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
+    Definition given = Definition.of(changes);
+    Asking.ask("alter", new Object[] {ident.namespace(), ident.name(), given.columns, given.settings, given.comments});
+    return load(ident, null, null);
   }
 
   public void renameTable(Identifier from, Identifier to) {

@@ -5,7 +5,7 @@ import java.util.HashMap;
 import org.apache.spark.sql.connector.catalog.Identifier;
 
 /**
- * The tables that each thread has loaded last. From 4.2 on, Spark loads each table of a query twice: to analyse the
+ * The tables that each thread has loaded last. From 4.1 on, Spark loads each table of a query twice: to analyse the
  * query, and again when the query runs. The first such refresh after an analysis gets the table of this analysis, so that
  * a query lists the log once. Each later run of the same DataFrame lists it again, and so sees later commits.
  */

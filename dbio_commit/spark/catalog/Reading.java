@@ -5,8 +5,11 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.DescribeRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -19,11 +22,13 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.SchemaPruning;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.types.Metadata;
 import scala.None$;
 import scala.Option;
 import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
+import scala.collection.immutable.$colon$colon;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -33,19 +38,38 @@ import scala.runtime.AbstractPartialFunction;
 public class Reading extends Rule {
   public TreeNode apply(TreeNode plan) {
     if (Statements.targetOf((LogicalPlan) plan) != null) return plan; // `Statement` reads the table itself
+    if (plan instanceof DescribeRelation) return described((DescribeRelation) plan);
+    return read((LogicalPlan) plan);
+  }
+
+  private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
-    LogicalPlan found = (LogicalPlan) ((LogicalPlan) plan).transform(replace);
-    return replace.any ? SchemaPruning.apply(found) : found;
+    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries());
+    LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(new Extremes()).transform(replace);
+    return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
+  }
+
+  private static TreeNode described(DescribeRelation plan) {
+    Object relation = plan.relation();
+    SqlTable table = relation instanceof ResolvedTable ? Statements.sqlTable(((ResolvedTable) relation).table()) : null;
+    if (table == null || !plan.isExtended() || table.isDescribed) return plan;
+    ResolvedTable own = (ResolvedTable) relation;
+    LogicalPlan with = new ResolvedTable(own.catalog(), own.identifier(), table.described(), own.outputAttributes());
+    return plan.withNewChildren((Seq) new $colon$colon(with, Nil$.MODULE$));
   }
 
   /** The plan that reads the rows of the table, with these attributes. */
   static LogicalPlan planOf(SqlTable table, Seq output) {
     Object rows = table.rows();
-    return rows instanceof HadoopFsRelation ? relation(rows, output) : named((LogicalPlan) rows, output);
+    if (rows instanceof HadoopFsRelation) return relation(rows, output);
+    String[] columns = new String[output.size()];
+    for (int i = 0; i < columns.length; i++) columns[i] = SqlTable.quoted(((Attribute) output.apply(i)).name());
+    return named((LogicalPlan) ((Dataset) rows).selectExpr(columns).queryExecution().optimizedPlan(), output);
   }
 
-  private static LogicalPlan relation(Object files, Seq output) {
-    return relation(new Object[] {files, output, None$.MODULE$, Boolean.FALSE, None$.MODULE$}); // the last one since Spark 4.0
+  static LogicalPlan relation(Object files, Seq output) {
+    Object[] given = {files, marked(output), None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
+    return relation(given);
   }
 
   private static LogicalPlan relation(Object[] given) {
@@ -84,6 +108,17 @@ public class Reading extends Rule {
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** The attributes, with `_metadata` marked in the way by which Spark's strategy for files knows it. */
+  private static Seq marked(Seq output) {
+    Object[] found = new Object[output.size()];
+    for (int i = 0; i < found.length; i++) {
+      Attribute own = (Attribute) output.apply(i);
+      boolean isMetadata = own.name().equals(SqlTable.FileMetadata.NAME) && own.metadata().contains("__metadata_col");
+      found[i] = isMetadata ? own.withMetadata(Metadata.fromJson(SqlTable.FileMetadata.MARK)) : own;
+    }
+    return (Seq) ArraySeq$.MODULE$.unsafeWrapArray(found);
   }
 
   /** The same rows, whose columns have the ids of the attributes with their names; other columns keep their ids. */
@@ -135,6 +170,7 @@ public class Reading extends Rule {
       return planOf(((SqlTable.Rows) scan.scan()).table, scan.output());
     }
   }
+
   /** Makes relations of files parts of a stream: operators that keep state go by that, and so do the counts of rows. */
   private static class Stream extends AbstractPartialFunction {
     private final LogicalRelation like;
@@ -148,6 +184,18 @@ public class Reading extends Rule {
       Object[] given = new Object[like.productArity()];
       for (int i = 0; i < given.length; i++) given[i] = i < 3 ? ((LogicalRelation) plan).productElement(i) : like.productElement(i);
       return relation(given);
+    }
+  }
+
+  /** The plans inside expressions: Spark prunes partitions by a copy of the other side of a join. */
+  private static class InSubqueries extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      SubqueryExpression query = (SubqueryExpression) expression;
+      LogicalPlan read = read((LogicalPlan) query.plan());
+      return read.fastEquals((TreeNode) query.plan()) ? query : query.withNewPlan(read);
     }
   }
 }

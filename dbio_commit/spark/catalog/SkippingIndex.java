@@ -21,11 +21,20 @@ public class SkippingIndex implements FileIndex {
   private final SparkSession session;
   private final String token;
   volatile SqlTable table; // whose files these are
+  private String[] chosen; // the files to read, as `skip` of `tables.py` answers; null for all
 
   public SkippingIndex(FileIndex all, SparkSession session, String token) {
     this.all = all;
     this.session = session;
     this.token = token;
+  }
+
+  /** Only these of the files. */
+  SkippingIndex only(String[] chosen) {
+    SkippingIndex some = new SkippingIndex(all, session, token);
+    some.table = table;
+    some.chosen = chosen;
+    return some;
   }
 
   public Seq rootPaths() { return all.rootPaths(); }
@@ -37,9 +46,13 @@ public class SkippingIndex implements FileIndex {
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     Seq found = all.listFiles(partitionFilters, dataFilters);
+    if (chosen != null) found = among(found, chosen);
     String condition = ConditionText.ofAll(dataFilters);
     if (condition == null || found.isEmpty()) return found;
-    String[] answer = Asking.split(Asking.ask(session, "skip", new Object[] {token, condition}));
+    return among(found, Asking.split(Asking.ask(session, "skip", new Object[] {token, condition})));
+  }
+
+  private Seq among(Seq found, String[] answer) {
     boolean areKept = answer[0].equals("keep"); // else those to leave out: whatever are fewer
     Set named = new HashSet(Arrays.asList(answer).subList(1, answer.length));
     int root = ((Path) rootPaths().head()).toUri().getPath().replaceAll("/+$", "").length() + 1;

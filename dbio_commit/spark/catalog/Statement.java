@@ -32,7 +32,7 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Runs a DELETE, UPDATE, MERGE or INSERT: Python gets the expressions of the analysed statement, and writes, see
+ * Runs a DELETE, UPDATE, MERGE, INSERT or ADD CONSTRAINT: Python gets the expressions of the analysed statement, and writes, see
  * `statements.py`. Tables that the statement reads are read as they were when Spark analysed it.
  */
 public class Statement extends V2CommandExec implements LeafV2CommandExec {
@@ -78,6 +78,10 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Object frame = Dataset$.MODULE$.ofRows(session, source);
       Asking.ask(session, "merge", new Object[] {table.token, columns, source.output(), frame, on, clauses.toArray(),
           Boolean.valueOf(pin.readsTarget)});
+    // since org.apache.spark.sql.connector.catalog.constraints.Check:
+    } else if (Statements.addsConstraint(plan)) {
+      Asking.ask(session, "constrain", new Object[] {table.token, Definition.ofCheck(plan.productElement(1)).settings});
+    // end
     } else {
       boolean replaces = plan instanceof OverwriteByExpression;
       int i = replaces ? 2 : 1; // where the rows are; their options come next
@@ -174,6 +178,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       if (!isDefinedAt(plan)) return otherwise.apply(plan);
       SqlTable read = Statements.sqlTable(((DataSourceV2Relation) plan).table());
+      read.checkRead(((DataSourceV2Relation) plan).options());
       if (read.id.equals(target.id) && !read.isEarlier) {
         readsTarget = true;
         if (!read.equals(target)) throw new IllegalStateException("dbio_commit.CommitConflictError: " + target.name

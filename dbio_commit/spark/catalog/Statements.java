@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -34,7 +35,8 @@ public class Statements extends SparkStrategy {
   /** The table that the statement changes; null for another plan, or another kind of table. */
   static SqlTable targetOf(LogicalPlan plan) {
     boolean isKnown = plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable
-        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic;
+        || plan instanceof AppendData || plan instanceof OverwriteByExpression || plan instanceof OverwritePartitionsDynamic
+        || addsConstraint(plan);
     LogicalPlan target = isKnown ? (LogicalPlan) plan.productElement(0) : null;
     while (target != null) {
       if (target instanceof DataSourceV2Relation) return sqlTable(((DataSourceV2Relation) target).table());
@@ -46,14 +48,18 @@ public class Statements extends SparkStrategy {
     return null;
   }
 
+  /** Whether it is ALTER TABLE … ADD CONSTRAINT … CHECK, which Spark has since 4.1. */
+  static boolean addsConstraint(LogicalPlan plan) { return plan.getClass().getSimpleName().equals("AddCheckConstraint"); }
+
   /** The plan of the rows that CACHE TABLE has stored. */
   private static LogicalPlan cached(InMemoryRelation relation) {
     Object builder = relation.cacheBuilder();
     try {
       return (LogicalPlan) builder.getClass().getMethod("logicalPlan", new Class[0]).invoke(builder, new Object[0]);
     } catch (ReflectiveOperationException e) { // before Spark 4.0
-      Option plan = relation.cacheBuilder().cachedPlan().logicalLink();
-      return plan.isDefined() ? (LogicalPlan) plan.get() : null;
+      SparkPlan plan = relation.cacheBuilder().cachedPlan(); // its first nodes may be only those that generate code
+      while (plan.logicalLink().isEmpty() && plan.children().size() == 1) plan = (SparkPlan) plan.children().head();
+      return plan.logicalLink().isEmpty() ? null : (LogicalPlan) plan.logicalLink().get();
     }
   }
 

@@ -15,11 +15,13 @@ from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.protocol import names
-from dbio_commit.spark.catalog import creation
+from dbio_commit.spark.catalog import creation, procedures
+from dbio_commit.spark.catalog.changes import NAME as CHANGES
+from dbio_commit.spark.catalog.changes import arguments_of, changed_rows
 from dbio_commit.spark.catalog.feeds import SqlFeeds
 from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
 from dbio_commit.spark.catalog.statements import SqlStatements
-from dbio_commit.spark.catalog.tables import SqlTables, as_of
+from dbio_commit.spark.catalog.tables import SqlTables, as_of, rows_as_table
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class, open_table
 from dbio_commit.spark.session.errors import errors_of_jvm
@@ -28,6 +30,9 @@ from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready
 _BRIDGE, _TOPIC = "dbio_commit.catalog", "catalog"
 """As `Asking.java` has them."""
 _SETTING = "spark.sql.catalog.dbio"
+_SESSION_SETTING, _SESSION_CATALOG = "spark.sql.catalog.spark_catalog", "dbio_commit.SessionCatalog"
+_OWN_OR_NONE = (None, "builtin", _SESSION_CATALOG)
+"""If the setting has another value, Spark's own catalog belongs to another table format, and stays as it is."""
 _MOST_SESSIONS = 64
 
 _log = get_logger(__name__)
@@ -52,6 +57,8 @@ class Answers:
             "exists": self._exists,
             "rows": self.tables.rows,
             "skip": self.tables.skip,
+            "counts": self.tables.counts,
+            "extremes": self.tables.extremes,
             "tables": self._tables,
             "namespaces": self._namespaces,
             "place": self._place,
@@ -59,10 +66,19 @@ class Answers:
             "create": self._create,
             "stage": self._stage,
             "alter": self._alter,
+            "name": self._name,
+            "location": self._location,
+            "partitions": self.tables.partitions,
+            "drop_partitions": self.tables.drop_partitions,
+            "facts": self.tables.facts,
+            "procedures": lambda _: "\0".join(procedures.PROCEDURES),
+            "procedure": lambda _, name: procedures.named(name).described(),
+            "call": self._call,
             "truncate": self.statements.truncate,
             "delete": self.statements.delete,
             "update": self.statements.update,
             "merge": self.statements.merge,
+            "constrain": self.statements.constrain,
             "insert": self.statements.insert,
             "feed": self.feeds.check,
             "feed_newest": self.feeds.newest,
@@ -104,14 +120,17 @@ class Answers:
     # --- tables ---
 
     def _load(
-        self, spark: SparkSession, catalog: str, namespace: Any, name: str, version: str | None, micros: int | None
+        self, spark: SparkSession, shown: str, namespace: Any, name: str, version: str | None, micros: int | None
     ) -> Any:
-        parts = [*namespace, name]
-        path = path_of(self.roots, parts)
+        if (given := arguments_of(name)) is not None:
+            table, start, end, net = [*given, *("", "false")[len(given) - 2 :]]
+            own = procedures.table_of(spark, self.roots, shown.partition(".")[0], table)
+            return rows_as_table(spark, CHANGES, name, changed_rows(spark, own, start, end or None, net == "true"))
+        path = path_of(self.roots, [*namespace, name])
         if path is None:
             return None
         with suppress(TableNotFoundError):
-            return self.tables.load(spark, ".".join([catalog, *parts]), path, as_of(version, micros))
+            return self.tables.load(spark, shown, path, as_of(version, micros))
         return None
 
     def _exists(self, spark: SparkSession, namespace: Any, name: str) -> Any:
@@ -145,8 +164,17 @@ class Answers:
     ) -> str:
         return creation.staged(self._path(namespace, name), mode, by, dict(properties))
 
-    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any) -> None:
-        creation.alter(spark, self._path(namespace, name), creation.schema_of(added), dict(settings))
+    def _alter(self, spark: SparkSession, namespace: Any, name: str, added: Any, settings: Any, comments: Any) -> None:
+        path = self._path(namespace, name)
+        creation.alter(spark, path, creation.schema_of(added), dict(settings), dict(comments))
+
+    def _name(
+        self, spark: SparkSession, namespace: Any, name: str, schema: Any, by: str, properties: Any, mode: Mode
+    ) -> None:
+        creation.give_name(spark, self._path(namespace, name), by, dict(properties))
+
+    def _location(self, spark: SparkSession, name: str, given: str | None, known: str | None) -> str:
+        return creation.location_of(name, given, known)
 
     def _path(self, namespace: Any, name: str) -> str:
         parts = [*namespace, name]
@@ -157,6 +185,14 @@ class Answers:
                 "the table by its path"
             )
         return path
+
+    # --- procedures ---
+
+    def _call(self, spark: SparkSession, catalog: str, name: str, arguments: Any) -> Any:
+        table, *more = arguments
+        own = procedures.table_of(spark, self.roots, catalog, table)
+        found: Any = procedures.named(name).call(spark, own, more)
+        return found._jdf
 
     # --- namespaces ---
 
@@ -203,6 +239,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     if own not in (None, CATALOG.name):
         _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
         return
+    set_session_catalog = spark.conf.get(_SESSION_SETTING, None) in _OWN_OR_NONE
     errors_of_jvm()
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _answers.answer)
@@ -210,8 +247,11 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     _answers.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
-    spark.conf.set(_SETTING, CATALOG.name)
-    spark.sparkContext._jsc.sc().conf().set(_SETTING, CATALOG.name)  # later sessions begin with it
+    java_class(spark._jvm, "dbio_commit.Rules").addTo(spark._jsparkSession)
+    settings = {_SETTING: CATALOG.name} | ({_SESSION_SETTING: _SESSION_CATALOG} if set_session_catalog else {})
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+        spark.sparkContext._jsc.sc().conf().set(name, value)  # later sessions begin with it
 
 
 _NOT_OVER_CONNECT = (

@@ -1,35 +1,39 @@
-"""CREATE, REPLACE and ALTER TABLE in SQL: new tables, columns and settings."""
+"""CREATE, REPLACE and ALTER TABLE in SQL: new tables, columns, comments and settings."""
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.base.options import Mode
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.settings import check_changes
+from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.store import parse_location
+from dbio_commit.store.location import is_plain
+from dbio_commit.upkeep.comments import change_comments
 
-_OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location"}
+_OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location", "path"}
 """Properties that Spark gives to each new table."""
+FACTS = "dbio."
+"""The properties whose names begin so say how large a table is. They cannot be set."""
+_NO_SETTINGS = (FACTS, "option.")
+_REQUIRED = "\0"
+"""The text of a setting that a statement removes, and that must be there."""
 
 
 def staged(path: str, mode: Mode, partition_by: str, properties: Mapping[str, str]) -> str:
-    """The token of a table that will be written in this mode. Raises InvalidInputError for properties."""
-    if given := sorted(settings_of(path, properties)):
-        raise InvalidInputError(
-            f"CREATE TABLE … AS SELECT takes no properties, constraints or defaults, such as {given[0]!r:.100}: create "
-            "the table with them first, then INSERT; nothing was written"
-        )
-    return json.dumps({"path": path, "mode": mode, "by": partition_by})
+    """The token of a table that will be written in this mode. Raises InvalidInputError for what cannot be set."""
+    settings = check_changes(settings_of(path, properties))
+    return json.dumps({"path": path, "mode": mode, "by": partition_by, "sets": settings})
 
 
 def is_staged(token: str) -> bool:
@@ -39,27 +43,68 @@ def is_staged(token: str) -> bool:
 def write_staged(spark: SparkSession, token: str, data: DataFrame, options: WriteOptions) -> Commit:
     """Writes the rows of a table that `staged` has named, which creates or replaces the table."""
     given = json.loads(token)
-    return _write(spark, given["path"], data, given["mode"], given["by"], options)
+    return _write(spark, given["path"], data, given["mode"], given["by"], options, given["sets"])
 
 
 def create(
     spark: SparkSession, path: str, schema: StructType, partition_by: str, properties: Mapping[str, str], mode: Mode
 ) -> None:
-    """Creates a table without rows, or replaces one; and sets its settings, in a commit of their own."""
+    """Creates a table without rows, or replaces one, with its settings, in one commit."""
     settings = settings_of(path, properties)
-    check_changes(settings)
-    _write(spark, path, spark.createDataFrame([], schema), mode, partition_by, WriteOptions())
-    if settings:
-        try:
-            constrain(spark, open_table(spark, path, None), settings)
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{error}. The table is there, without these settings: set them with ALTER TABLE, or drop it with PURGE"
-            ) from error
+    try:
+        _write(spark, path, spark.createDataFrame([], schema), mode, partition_by, WriteOptions(), settings)
+    except TableExistsError as error:
+        raise TableExistsError(
+            f"there is a dbio table at {path!r:.200} already. SQL names it dbio.`{path}`; in Spark's own catalog, "
+            "CREATE TABLE … USING dbio LOCATION … without columns gives it a name"
+        ) from error
 
 
-def alter(spark: SparkSession, path: str, added: StructType, settings: Mapping[str, str]) -> None:
-    """Adds columns, in one commit, and changes settings, in one commit."""
+def give_name(spark: SparkSession, path: str, partition_by: str, properties: Mapping[str, str]) -> None:
+    """Checks that there is a table, to which CREATE TABLE without columns gives a name. Raises InvalidInputError."""
+    try:
+        snapshot = open_table(spark, path, None).snapshot()
+    except TableNotFoundError:
+        snapshot = None
+    if snapshot is None or (snapshot.tid is None and not snapshot.files):
+        raise InvalidInputError(
+            f"there is no table at {path!r:.200}, to which CREATE TABLE without columns gives a name: give columns for "
+            "a new table, or check the path"
+        )
+    if partition_by or settings_of(path, properties):
+        raise InvalidInputError(
+            f"{snapshot.url} is a table already, and CREATE TABLE without columns only gives it a name: leave "
+            "PARTITIONED BY and TBLPROPERTIES out"
+        )
+
+
+def location_of(name: str, given: str | None, known: str | None) -> str:
+    """Where a table with a name in Spark's own catalog is. `known` is where the name is already."""
+    if given is not None and is_plain(given) and not os.path.isabs(given):
+        raise InvalidInputError(f"LOCATION {given!r:.200} is no absolute path: Spark's catalog needs one, or a URL")
+    if known is not None and given is not None and parse_location(known) != parse_location(given):
+        raise InvalidInputError(
+            f"{name} is a name of {known!r:.200}, and LOCATION is {given!r:.200}: leave LOCATION out, or first remove "
+            "the name with DROP TABLE"
+        )
+    found = known or given
+    if found is None:
+        raise InvalidInputError(
+            f"{name} needs a place: add LOCATION '…', such as 's3a://bucket/lake/orders'. Spark's catalog gets the "
+            "name, and removes no rows when the name is dropped"
+        )
+    location = parse_location(found)
+    return location.url if location.scheme == "file" else found
+
+
+def alter(
+    spark: SparkSession,
+    path: str,
+    added: StructType,
+    settings: Mapping[str, str],
+    comments: Mapping[str, str],
+) -> None:
+    """Adds columns, changes comments, and changes settings. Each kind is one commit; a statement has one kind."""
     table = open_table(spark, path, None)
     if added.fields:
         own = table_schema(table.store, table.snapshot()) or StructType()
@@ -71,8 +116,39 @@ def alter(spark: SparkSession, path: str, added: StructType, settings: Mapping[s
             options=WriteOptions(merge_schema=True),
             commit=CommitOptions(),
         )
+    if comments:
+        change_comments(table.store, table.clock, {tuple(it.split("\0")): text for it, text in comments.items()})
     if settings:
-        constrain(spark, table, settings)
+        constrain(spark, table, _changes(table.settings(), settings))
+
+
+def new_checks(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
+    """The checks of an ADD CONSTRAINT. Raises InvalidInputError if the table has a check of this name."""
+    for name in given:
+        if taken := next((it for it in known if it.lower() == name.lower()), None):
+            raise InvalidInputError(
+                f"the table has the constraint {taken.partition('.')[2]!r:.100} ({known[taken]:.300}) already; drop it "
+                "first, or give another name"
+            )
+    return dict(given)
+
+
+def _changes(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
+    """The changes, with names as they were set: those of columns and checks are compared without regard to case.
+
+    Raises InvalidInputError if a constraint is to be removed that is not there.
+    """
+    spelled = {name.lower(): name for name in known}
+    found = {}
+    for name, text in given.items():
+        is_named = name.partition(".")[0] in (NOT_NULL, DEFAULT, CHECK)
+        own = spelled.get(name.lower(), name) if is_named else name
+        if text == _REQUIRED and own not in known:
+            raise InvalidInputError(
+                f"the table has no constraint {name.partition('.')[2]!r:.100}; SHOW TBLPROPERTIES lists them"
+            )
+        found[own] = "" if text == _REQUIRED else text
+    return found
 
 
 def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -86,7 +162,7 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
         )
     if given.get("provider", "dbio") not in ("dbio", "parquet"):  # `saveAsTable` gives parquet if nothing is given
         raise InvalidInputError(f"the catalog dbio creates tables USING dbio, and not USING {given['provider']!r:.100}")
-    return {name: value for name, value in given.items() if name not in _OF_SPARK}
+    return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(_NO_SETTINGS)}
 
 
 def schema_of(schema: Any) -> StructType:
@@ -99,7 +175,13 @@ def schema_of_json(schema: str) -> StructType:
 
 
 def _write(
-    spark: SparkSession, path: str, data: DataFrame, mode: Mode, partition_by: str, options: WriteOptions
+    spark: SparkSession,
+    path: str,
+    data: DataFrame,
+    mode: Mode,
+    partition_by: str,
+    options: WriteOptions,
+    settings: Settings,
 ) -> Commit:
     return write_frame(
         data,
@@ -108,4 +190,5 @@ def _write(
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
         commit=CommitOptions(),
+        sets=settings,
     )

@@ -1,6 +1,6 @@
 """DELETE, UPDATE, MERGE and INSERT in SQL: what the functions of these names do, with analysed expressions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.spark.catalog.creation import is_staged, write_staged
+from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.committer.writes import app_of
 from dbio_commit.spark.rewrite.base import Rewrite
@@ -20,6 +20,7 @@ from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.sql.planned import Named, Planned
 from dbio_commit.spark.sql.values import InFields, Value
+from dbio_commit.spark.write.constraints import constrain
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, number_option
 
 RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
@@ -53,10 +54,11 @@ class SqlStatements:
         reads_target: bool,
     ) -> None:
         """An overwrite that reads its table commits only if the table is still as it was read."""
-        given = _pairs(options)
         if is_staged(token):
-            write_staged(spark, token, DataFrame(data, spark), _write_options(given))
+            options_of_rows = _write_options(_pairs(options, also={"path"}))  # with which Spark has named the place
+            write_staged(spark, token, DataFrame(data, spark), options_of_rows)
             return
+        given = _pairs(options)
         read = self._tables.find(spark, token)
         commit = replace(commit_options(spark), app=app_of(spark, given))
         if reads_target and mode != "append":
@@ -105,6 +107,10 @@ class SqlStatements:
             lambda rewrite: merge_rows(rewrite, frame, match, given, named=named),
         )
 
+    def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
+        table = self._tables.find(spark, token).table
+        constrain(spark, table, new_checks(table.settings(), dict(settings)))
+
     def _run(
         self, spark: SparkSession, token: str, columns: Any, reads_target: bool, run: Callable[[Rewrite], Commit]
     ) -> None:
@@ -127,11 +133,14 @@ def _named(spark: SparkSession, columns: Any) -> Named:
     return lambda rows: DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
 
 
-def _pairs(options: str) -> dict[str, str]:
-    """The options of a write, by their names in lower case. Raises InvalidInputError for one that INSERT has not."""
+def _pairs(options: str, *, also: Collection[str] = ()) -> dict[str, str]:
+    """The options of a write, by their names in lower case. Raises InvalidInputError for one that INSERT has not.
+
+    `also` are options that are ignored.
+    """
     each = iter(options.split("\0") if options else ())
     found = {name.lower(): value for name, value in zip(each, each, strict=True)}
-    if unknown := sorted(found.keys() - _OPTIONS):
+    if unknown := sorted(found.keys() - _OPTIONS - {*also}):
         raise InvalidInputError(
             f"a write to the catalog dbio knows no option {', '.join(unknown)}; it knows {', '.join(sorted(_OPTIONS))}"
         )

@@ -5,23 +5,32 @@ Spark asks for another one, its snapshot is read again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from cachetools import LRUCache
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.data.counts import count_rows
+from dbio_commit.data.extremes import Extreme, may_hold_extremes
+from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
-from dbio_commit.spark.read.file_index import nullable, relation_by_index
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile, total_size
+from dbio_commit.protocol.types import type_of
+from dbio_commit.spark.catalog.creation import FACTS
+from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
 from dbio_commit.spark.session.conf import java_class, open_table
@@ -85,7 +94,7 @@ class SqlTables:
         return found
 
     def rows(self, spark: SparkSession, token: str) -> Any:
-        """A HadoopFsRelation with the snapshot's files; or a LogicalPlan, if Spark itself cannot read them."""
+        """A HadoopFsRelation with the snapshot's files; or a Dataset, if Spark itself cannot read them."""
         found = self.find(spark, token)
         table, snapshot = found.table, found.snapshot
         root = files_root(spark, table, snapshot.files)
@@ -102,18 +111,111 @@ class SqlTables:
             if relation is not None:
                 return relation
         frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
-        return frame._jdf.queryExecution().optimizedPlan()
+        return frame._jdf
+
+    def counts(self, spark: SparkSession, token: str, columns: str) -> Any:
+        """An index with a directory for each partition that has rows, or None if the counts are not known.
+
+        In a directory, the size of the first file is the number of rows plus 1. For each of the columns there is one
+        more file, whose size is the number of values that are not null, plus 1. So Spark reads the values of partition
+        columns as those of a scan.
+        """
+        found = self.find(spark, token)
+        snapshot, wanted = found.snapshot, columns.split("\0") if columns else []
+        types = column_types(snapshot.schema or {})
+        if snapshot.scope is not Scope.TABLE or not all(_is_one_value(types.get(column, "")) for column in wanted):
+            return None
+        counted = count_rows(snapshot.files, snapshot.of_files, wanted)
+        if counted is None:
+            return None
+        refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
+        files = [
+            DataFile(f"{i}/{j}", count + 1, None, dict(zip(snapshot.partition_columns, values, strict=True)))
+            for i, (values, counts) in enumerate(counted.items())
+            if counts[0]
+            for j, count in enumerate(counts)
+        ]
+        return index_of(spark, "file:/", files, _fields(found.schema, snapshot.partition_columns), "UTC")
 
     def skip(self, spark: SparkSession, token: str, condition: str) -> str:
         """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
         snapshot = self.find(spark, token).snapshot
-        kept = prune(spark, snapshot, condition).files
-        if 2 * len(kept) < len(snapshot.files):
-            return _texts("keep", [file.path for file in kept])
-        if len(kept) == len(snapshot.files):
-            return "leave"
-        paths = {file.path for file in kept}
-        return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+        return _chosen(snapshot, prune(spark, snapshot, condition).files)
+
+    def extremes(self, spark: SparkSession, token: str, wanted: str) -> str:
+        """Which files may hold these values, as `skip` answers: "min" or "max", and a column, in turns. "" for all."""
+        snapshot = self.find(spark, token).snapshot
+        each, types = iter(wanted.split("\0")), column_types(snapshot.schema or {})
+        given = [
+            Extreme(column, types.get(column, ""), which == "max") for which, column in zip(each, each, strict=True)
+        ]
+        if snapshot.scope is not Scope.TABLE or not all(it.kind for it in given):
+            return ""
+        kept = may_hold_extremes(snapshot.files, snapshot.of_files, given)
+        return _chosen(snapshot, kept) if len(kept) < len(snapshot.files) else ""
+
+
+def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
+    """These files of the snapshot: "keep" and their paths, or "leave" and the others, whatever are fewer."""
+    if 2 * len(kept) < len(snapshot.files):
+        return _texts("keep", [file.path for file in kept])
+    if len(kept) == len(snapshot.files):
+        return "leave"
+    paths = {file.path for file in kept}
+    return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+
+
+def _is_one_value(kind: str) -> bool:
+    """Whether a value of this type is one value in Parquet, so that its nulls are those that Parquet counts."""
+    known = type_of(kind)
+    return known is not None and known.bound is not None
+
+
+def _fields(schema: StructType, columns: Iterable[str]) -> list[StructField]:
+    by_name = {field.name.lower(): field for field in schema.fields}
+    return [by_name[column.lower()] for column in columns]
+
+
+def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> Any:
+    """Rows as a `SqlTable` of the JVM, which keeps them. No other one is equal, and later ones have the same id."""
+    kind = java_class(spark._jvm, "dbio_commit.SqlTable")
+    table = kind(name, id, f"{name} {uuid4()}", nullable(spark, rows.schema.fields), "", {"provider": "dbio"})
+    made: Any = rows
+    table.setRows(made._jdf)
+    return table
+
+    def partitions(self, spark: SparkSession, token: str) -> str:
+        """The values of the partition columns of each partition that has files, as in names of directories."""
+        snapshot = self.find(spark, token).snapshot
+        columns = snapshot.partition_columns
+        return "\0".join(
+            names.HIVE_NULL if partition[column] is None else names.escape(str(partition[column]))
+            for partition in _partitions(snapshot)
+            for column in columns
+        )
+
+    def drop_partitions(self, spark: SparkSession, token: str, values: str) -> None:
+        """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
+        found = self.find(spark, token)
+        columns, texts = found.snapshot.partition_columns, values.split("\0")
+        with found.table.begin("overwrite_partitions") as transaction:
+            for start in range(0, len(texts), len(columns)):
+                given = zip(columns, texts[start : start + len(columns)], strict=True)
+                transaction.overwrite_partition(
+                    {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
+                )
+
+    def facts(self, spark: SparkSession, token: str) -> str:
+        """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
+        snapshot = self.find(spark, token).snapshot
+        facts = {"tid": snapshot.tid or "", "files": len(snapshot.files), "bytes": total_size(snapshot.files)}
+        if snapshot.partition_columns:
+            facts["partitions"] = len(_partitions(snapshot))
+        return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
+
+
+def _partitions(snapshot: Snapshot) -> Collection[names.Partition]:
+    return {names.split(file.path)[0]: file.partition for file in snapshot.files}.values()
 
 
 def as_of(version: str | None, micros: int | None) -> AsOf:

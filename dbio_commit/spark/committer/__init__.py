@@ -30,8 +30,7 @@ def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]])
     """
     if is_connect(spark):
         raise UnsupportedStoreError(
-            "over Spark Connect, Parquet is written by a server that cannot ask this process: write with dbio.write, "
-            'or with df.write.format("dbio") after dbio.enable(spark)'
+            "over Spark Connect, Parquet is written by a server that cannot ask this process: write with dbio.write"
         )
     install(spark, COMMIT_PROTOCOL)
     context = spark.sparkContext

@@ -21,6 +21,7 @@ from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.session.conf import open_table
+from dbio_commit.spark.session.schema import has_variant
 from dbio_commit.spark.versions import read_texts_as
 from dbio_commit.spark.write.constraints import check_files
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option
@@ -233,6 +234,11 @@ _REBASE = "spark.sql.parquet.datetimeRebaseModeInWrite"
 def _check_native(plan: WritePlan, command: Command) -> None:
     """Raises SchemaMismatchError for data that `dbio.write` would convert: Spark's own writer converts nothing."""
     mapping, where = plan.mapping, plan.table.url
+    if has_variant(command.schema):
+        raise InvalidInputError(
+            f"the data for {where} has a variant, of which Spark's own writer makes columns that other readers do not "
+            "read: use dbio.write, INSERT into the catalog dbio, or to_json"
+        )
     if plan.filled:
         raise SchemaMismatchError(
             f"the data lacks the column {plan.filled[0]!r} of {where}, which dbio.write fills in, and Spark's own "

@@ -58,10 +58,7 @@ def relation_by_index(
     jvm: Any = spark._jvm
     others = [field for field in schema.fields if field not in partition]
     zone = "UTC" if snapshot.scope is Scope.TABLE else spark.conf.get("spark.sql.session.timeZone")
-    with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
-        write_files(listed, snapshot.files)
-        listed.flush()
-        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, nullable(spark, partition), zone)
+    index = index_of(spark, root, snapshot.files, partition, zone)
     datasources = "org.apache.spark.sql.execution.datasources"
     given: Any = getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
     for name, value in options.items():
@@ -75,6 +72,17 @@ def relation_by_index(
         given,
         _without_case(spark),
     )
+
+
+def index_of(
+    spark: SparkSession, root: str, files: Iterable[DataFile], partition: Sequence[StructField], zone: str | None
+) -> Any:
+    """A `SnapshotFileIndex` of these files, with these partition columns. Their times are in the time zone."""
+    with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
+        write_files(listed, files)
+        listed.flush()
+        kind = java_class(spark._jvm, SNAPSHOT_FILE_INDEX.name)
+        return kind(quoted(root), listed.name, nullable(spark, partition), zone)
 
 
 def takes_index(spark: SparkSession) -> bool:

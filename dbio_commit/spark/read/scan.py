@@ -38,6 +38,7 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
 from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.spark.ship.arrow import fitted
 from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish.sink_log import encode_list
@@ -315,11 +316,13 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
     the values of the directories."""
     store = spec.table.store
     target = schemas.arrow_schema(spec.schema)
+    variants = schemas.variants_of(spec.schema)
     for file in files:
         with open_file(store, file) as source:
             where = store.url_of(file.path)
             batches = read_rows(open_parquet(source, where), target, partition=file.partition, where=where)
-            yield from look(file, batches) if look else batches
+            for batch in look(file, batches) if look else batches:
+                yield fitted(batch, variants)
     spare_imports("read")
 
 

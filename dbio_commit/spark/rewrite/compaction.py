@@ -9,12 +9,27 @@ from pyspark.sql import SparkSession
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.table import Table
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin
+from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.compact.rewrite import Outcome, Work, decode_outcome, encode_outcome, rewrite
-from dbio_commit.upkeep.compact.run import Hands
+from dbio_commit.upkeep.compact.run import Hands, compact
 
 _TASKS = 8
 """At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""
+
+
+def compact_in_tasks(spark: SparkSession, table: Table, options: CompactOptions, *, dry_run: bool) -> CompactReport:
+    """Compacts the table, as `Table.compact` does, with Spark's tasks. Raises what that raises."""
+    table.refuse_partition()
+    return compact(
+        table.store,
+        table.clock,
+        options,
+        dry_run=dry_run,
+        time_zone=spark.conf.get("spark.sql.session.timeZone"),
+        hands=in_tasks(spark, table),
+    )
 
 
 def in_tasks(spark: SparkSession, table: Table) -> Hands:

@@ -7,10 +7,11 @@ from pyspark.sql import DataFrame
 from dbio_commit.base.options import Mode
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows
 from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
-from dbio_commit.spark.write.constraints import rows_to_write
+from dbio_commit.spark.write.constraints import check_settings, rows_to_write
 from dbio_commit.spark.write.file_sizes import balanced
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import plan_write
@@ -29,10 +30,11 @@ def write_frame(
     replaced: Sql | None = None,
     named: Named = as_they_are,
     snapshot: Snapshot | None = None,
+    sets: Settings | None = None,
 ) -> Commit:
     """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
 
-    `named` and `snapshot` are as in `Rewrite.of`. Raises what `dbio.write` raises.
+    `named` and `snapshot` are as in `Rewrite.of`, and `sets` as in `plan_write`. Raises what `dbio.write` raises.
     """
     spark = data.sparkSession
 
@@ -44,7 +46,10 @@ def write_frame(
             partition_by=partition_by,
             options=options,
             commit=commit,
+            sets=sets,
         )
+        if sets:
+            check_settings(spark, plan)
         if replaced is not None:
             with balanced(data, plan) as rows:
                 return replace_rows(Rewrite.of(spark, plan, named=named, snapshot=snapshot), replaced, rows)

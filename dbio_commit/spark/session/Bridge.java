@@ -49,12 +49,12 @@ public class Bridge implements Function {
         long silent = System.nanoTime() - seen;
         if (silent > GONE_NS && question.begun.compareAndSet(false, true)) {
           throw new IllegalStateException("dbio_commit.UnsupportedStoreError: no Python process of this Spark driver"
-              + " has answered for 2 minutes, and nothing was begun; call dbio.enable(spark, parquet=True) in the Python"
-              + " process that uses Spark, and write again");
+              + " has answered for 2 minutes, and nothing was begun; call dbio.enable again, as before, in the Python process"
+              + " that uses Spark, and repeat the query or the write");
         }
         if (silent > LOST_NS) {
           throw new IllegalStateException("dbio_commit.CommitStateUnknownError: the Python process that began to answer"
-              + " has been silent for an hour, so it may have committed or not; look at `dbio log` before you write again");
+              + " has been silent for an hour, so a write may have committed or not; look at `dbio log` before you write again");
         }
       }
     } finally {

@@ -237,6 +237,19 @@ def has_void(kind: t.DataType) -> bool:
     return isinstance(kind, t.NullType)
 
 
+def has_variant(kind: t.DataType) -> bool:
+    """Whether the type, or a type inside it, is a variant."""
+    match kind:
+        case t.StructType():
+            return any(has_variant(field.dataType) for field in kind.fields)
+        case t.ArrayType():
+            return has_variant(kind.elementType)
+        case t.MapType():
+            return has_variant(kind.keyType) or has_variant(kind.valueType)
+    row = row_of(kind)
+    return row is not None and row.family is Family.VARIANT
+
+
 def _scale(kind: t.DataType) -> int:
     """How many digits the names of partition directories have after the point. Another scale makes other names."""
     return kind.scale if isinstance(kind, t.DecimalType) else 0
@@ -257,6 +270,46 @@ def _describe(
 def nullable(field: t.StructField) -> t.StructField:
     """The field as the table records it: nullable, since a read may find null."""
     return t.StructField(field.name, plain(field.dataType), True)
+
+
+def with_comments(schema: t.StructType, given: t.StructType, own: t.StructType | None, *, new: bool) -> t.StructType:
+    """The plain schema with the comments of its columns and fields.
+
+    A column that the table has, as `own` says, keeps its comment, and a column that it lacks gets that of the data,
+    `given`. With `new`, the write sets the columns, and the comments of the data come first.
+    """
+    found = _commented(schema, [given, own] if new else [own, given], any_of=new)
+    assert isinstance(found, t.StructType)
+    return found
+
+
+def _commented(kind: t.DataType, known: Sequence[t.DataType | None], *, any_of: bool) -> t.DataType:
+    """The type with comments: of the first of the `known` that has the field; with `any_of`, that has a comment."""
+    match kind:
+        case t.StructType():
+            structs = [it for it in known if isinstance(it, t.StructType)]
+            by_name = [{field.name.lower(): field for field in it.fields} for it in structs]
+            fields = []
+            for field in kind.fields:
+                same = [it[field.name.lower()] for it in by_name if field.name.lower() in it]
+                comments = [comment_of(it) for it in same]
+                comment = next(filter(None, comments), None) if any_of else next(iter(comments), None)
+                inner = _commented(field.dataType, [it.dataType for it in same], any_of=any_of)
+                fields.append(t.StructField(field.name, inner, True, {"comment": comment} if comment else None))
+            return t.StructType(fields)
+        case t.ArrayType():
+            elements = [it.elementType for it in known if isinstance(it, t.ArrayType)]
+            return t.ArrayType(_commented(kind.elementType, elements, any_of=any_of), True)
+        case t.MapType():
+            maps = [it for it in known if isinstance(it, t.MapType)]
+            key = _commented(kind.keyType, [it.keyType for it in maps], any_of=any_of)
+            return t.MapType(key, _commented(kind.valueType, [it.valueType for it in maps], any_of=any_of), True)
+    return kind
+
+
+def comment_of(field: t.StructField) -> str | None:
+    comment = (field.metadata or {}).get("comment")
+    return comment if isinstance(comment, str) and comment else None
 
 
 def quoted(column: str) -> str:
@@ -291,6 +344,11 @@ def arrow_schema(schema: t.StructType) -> pa.Schema:
 def arrow_type(kind: t.DataType) -> pa.DataType:
     found: pa.DataType = arrow_schema(t.StructType([t.StructField("value", kind)])).field(0).type
     return found
+
+
+def variants_of(schema: t.StructType) -> dict[int, pa.DataType]:
+    """By the position of each column with a variant: its type in Arrow, which Spark expects from Python."""
+    return {i: arrow_type(it.dataType) for i, it in enumerate(schema.fields) if has_variant(it.dataType)}
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:

@@ -85,6 +85,15 @@ def with_decimals(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if kinds else batch
 
 
+def fitted(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa.RecordBatch:
+    """The batch with the columns at these positions as these types."""
+    if not kinds:
+        return batch
+    columns = [fit(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
+    fields = [pa.field(it.name, kinds.get(i, it.type)) for i, it in enumerate(batch.schema)]  # also with their marks
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, batch.schema.metadata))
+
+
 def scaled(column: Any, kind: pa.DataType) -> Any:
     """Integers of 64 bits as decimals of this type, with the same digits.
 

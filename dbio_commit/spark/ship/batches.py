@@ -28,10 +28,11 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from dbio_commit.protocol.types import Family
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
-from dbio_commit.spark.session.schema import arrow_type, quoted, row_of
-from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
+from dbio_commit.spark.session.schema import arrow_type, quoted, row_of, variants_of
+from dbio_commit.spark.ship.arrow import FILLER, fitted, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 from dbio_commit.spark.versions import column_of, expression_of
 
@@ -69,8 +70,10 @@ class Packing:
         if self.in_values:
             assert self.schema is not None
             return unpack_rows(batches, self.schema, coded=self.coded)
-        kinds = {i: arrow_type(self.schema.fields[i].dataType) for i in self.unscaled} if self.schema else {}
-        return (with_decimals(without_fillers(batch), kinds) for batch in batches)
+        fields = self.schema.fields if self.schema else []
+        kinds = {i: arrow_type(fields[i].dataType) for i in self.unscaled}
+        variants = variants_of(self.schema) if self.schema else {}
+        return (fitted(with_decimals(without_fillers(batch), kinds), variants) for batch in batches)
 
     def to_option(self) -> str:
         """A text that `parse` reads in another process."""
@@ -156,7 +159,10 @@ def _weight(kind: DataType, value: str) -> str | None:
             keys = _weight_of_all(kind.keyType, f"map_keys({value})")
             return f"{keys} + {_weight_of_all(kind.valueType, f'map_values({value})')}"
     row = row_of(kind)
-    return f"coalesce(bigint(octet_length({value})), 0)" if row and not row.has_fixed_width else None
+    if row is None or row.has_fixed_width:
+        return None
+    text = f"to_json({value})" if row.family is Family.VARIANT else value  # no function has the bytes of a variant
+    return f"coalesce(bigint(octet_length({text})), 0)"
 
 
 def _field(value: str, name: str) -> str:
@@ -176,11 +182,9 @@ def _weight_of_all(kind: DataType, values: str) -> str:
             inside = f"coalesce(bigint(octet_length(array_join(CAST({values} AS array<string>), ''))), 0)"
         case StructType():
             inside = _sum(_weight_of_all(field.dataType, _field(values, field.name)) for field in kind.fields)
-        case ArrayType() | MapType():
-            each = _weight(kind, "x")
-            inside = f"coalesce(aggregate({values}, 0L, (total, x) -> total + {each}), 0L)"
         case _:
-            inside = None
+            each = _weight(kind, "x")
+            inside = f"coalesce(aggregate({values}, 0L, (total, x) -> total + {each}), 0L)" if each else None
     return f"{places} + {inside}" if inside else places
 
 

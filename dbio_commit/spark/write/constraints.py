@@ -75,6 +75,13 @@ def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo])
     _refuse_rows(spark, plan.table, plan.constraints, plan.mapping.schema, files)
 
 
+def check_settings(spark: SparkSession, plan: WritePlan) -> None:
+    """Raises InvalidInputError if Spark cannot evaluate the constraints and defaults that the write sets."""
+    schema = plan.mapping.schema
+    with without_case(spark):
+        _BoundConstraints(spark, plan.constraints, schema, where=plan.table.url).check_all()
+
+
 def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
     """Changes the constraints of a table, if all of its rows satisfy the new ones.
 

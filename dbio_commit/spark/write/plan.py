@@ -5,14 +5,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.begin import begin, choose_partition_columns, look
+from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.roots import Target
 from dbio_commit.commit.transaction import Transaction
@@ -22,7 +22,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.protocol.settings import CHANGE_DATA
+from dbio_commit.protocol.settings import CHANGE_DATA, Settings, change, check_changes
 from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.versions import READS_WIDENED, SPARK
@@ -54,10 +54,15 @@ class WritePlan:
     """Columns that the data lacks and that the table fills in. In `mapping`, they follow the data's columns."""
     options: WriteOptions
     commit: CommitOptions
+    sets: Settings = field(default_factory=dict)
+    """The settings that the write changes."""
+    commented: StructType
+    """The columns of `mapping.schema` with their comments."""
 
     @property
     def constraints(self) -> Constraints:
-        return Constraints.of(self.target.metadata.settings)
+        """The constraints of the table after the write."""
+        return Constraints.of(change(self.target.metadata.settings, self.sets))
 
     @property
     def records_changes(self) -> bool:
@@ -78,7 +83,7 @@ class WritePlan:
     @property
     def schema_to_record(self) -> Mapping[str, Any] | None:
         """The table's columns after the write, as Spark's JSON; None in the directory scope, which records none."""
-        return _recorded(self.mapping.schema, self.target) if self.target.is_table else None
+        return _recorded(self.commented, self.target) if self.target.is_table else None
 
     def refuse_unchecked(self) -> None:
         """For a writer that takes rows as they come, and can check them by the statistics of their files only.
@@ -111,6 +116,7 @@ class WritePlan:
             inspector=self.table.inspector,
             skipped=skipped,
             claims=claims,
+            sets=self.sets,
         )
 
     def task_spec(self, terms: Terms) -> TaskSpec:
@@ -122,6 +128,7 @@ class WritePlan:
             options=self.options,
             columns=mapping.columns,
             casts={name: schemas.arrow_type(mapping.schema[name].dataType) for name in mapping.casts},
+            variants={mapping.schema.names[i]: kind for i, kind in schemas.variants_of(mapping.schema).items()},
             limits=_path_limits(self.table),
             spark_metadata={
                 "org.apache.spark.version": SPARK,
@@ -138,21 +145,25 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     options: WriteOptions,
     commit: CommitOptions,
+    sets: Settings | None = None,
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
-    Raises InvalidInputError, SchemaMismatchError, TableExistsError.
+    `sets` are changes of settings, for a mode after which all rows are new. Raises InvalidInputError,
+    SchemaMismatchError, TableExistsError.
     """
     if mode not in _OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(_OPERATIONS)}")
     partition_by = None if partition_by is None else names.check_partition_columns(partition_by)
-    schema = schemas.plain_schema(schema)
+    given, schema = schema, schemas.plain_schema(schema)
     schemas.check_writable(schema, (), allow_void=True)
     table.refuse_partition()
     must_be_empty = mode in ("error", "ignore")
     target = look(table.store, table.clock, must_be_empty=must_be_empty)
     sets_columns = mode == "overwrite"
-    constraints = Constraints.of(target.metadata.settings)
+    sets = check_changes(sets or {})
+    assert not sets or must_be_empty or sets_columns, "older rows would not be checked"
+    constraints = Constraints.of(change(target.metadata.settings, sets))
     constraints.refuse_unsafe(where=table.url)
     needs_current = not sets_columns or schemas.has_void(schema) or bool(constraints.filled)
     current = _current(table, target) if needs_current else None
@@ -160,7 +171,10 @@ def plan_write(
     schema = StructType([*schema.fields, *filled])
     schemas.check_writable(schema, partition_by or (), allow_void=True)
     asked = None if partition_by is None else schemas.respell(partition_by, schema)
-    columns = choose_partition_columns(target, asked, where=table.url, overwrites=sets_columns)
+    operation = _OPERATIONS[mode]
+    if operation == "append" and has_free_layout(table.store, table.clock, target, asked, must_be_empty=must_be_empty):
+        operation, must_be_empty = "overwrite", True
+    columns = choose_partition_columns(target, asked, where=table.url, overwrites=operation == "overwrite")
     if current is None or sets_columns:
         schemas.check_writable(schema, columns, allow_void=True)
     mapping = schemas.map_columns(
@@ -182,12 +196,14 @@ def plan_write(
     return WritePlan(
         table=table,
         target=target,
-        operation=_OPERATIONS[mode],
+        operation=operation,
         must_be_empty=must_be_empty,
         mapping=mapping,
         filled=tuple(field.name for field in filled),
         options=options,
         commit=commit,
+        sets=sets,
+        commented=schemas.with_comments(mapping.schema, given, _recorded_columns(target, table.url), new=sets_columns),
     )
 
 
@@ -212,9 +228,14 @@ def _path_limits(table: Table) -> names.PathLimits:
 
 def _current(table: Table, target: Target) -> StructType | None:
     """The table's columns that the data must fit; None if there are none yet."""
-    if target.metadata.schema is not None:
-        return schemas.from_json(target.metadata.schema, where=table.url)
+    if (recorded := _recorded_columns(target, table.url)) is not None:
+        return recorded
     return infer_schema(table.store, table.snapshot()) if target.scope else None
+
+
+def _recorded_columns(target: Target, url: str) -> StructType | None:
+    recorded = target.metadata.schema
+    return None if recorded is None else schemas.from_json(recorded, where=url)
 
 
 def _recorded(schema: StructType, target: Target) -> Mapping[str, Any]:

@@ -60,6 +60,8 @@ class TaskSpec:
     """For each column of the table: its position in the batches (None: it is null), and its name in the table."""
     casts: Mapping[str, pa.DataType] = field(default_factory=dict)
     """The types of those columns that the batches lack or have with a narrower type."""
+    variants: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The types of those columns that have variants. In files, the fields of a variant are never null."""
     options: WriteOptions = field(default_factory=WriteOptions)
     limits: names.PathLimits | None = None
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +169,9 @@ class _Run:
 
 
 def _plain(batch: pa.RecordBatch, spec: TaskSpec) -> pa.RecordBatch:
-    return arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts))
+    plain = arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts))
+    variants = {i: spec.variants[name] for i, (_, name) in enumerate(spec.columns) if name in spec.variants}
+    return arrow.fitted(plain, variants)
 
 
 def _whole(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:

@@ -8,10 +8,13 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError, StoreError, TableExistsError
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.publish import publish_as_set
 from tests.faults import RootFirstStore, fail_with, once
 from tests.writers import contents, live, stage, write, write_days
 
@@ -29,6 +32,21 @@ def test_must_be_empty_takes_a_table_whose_only_transactions_were_aborted(table:
     with table.begin(must_be_empty=True) as transaction:
         stage(table, transaction)
     assert len(live(table)) == 1
+
+
+def test_the_first_commit_may_set_settings(table: Table) -> None:
+    sets = {"change_data": "true", "check.positive": "id > 0"}
+
+    def begun() -> Transaction:
+        return begin(table.store, table.clock, follow_up=publish_as_set, must_be_empty=True, sets=sets)
+
+    with pytest.raises(InvalidInputError, match=r"check\.positive"), begun() as transaction:
+        stage(table, transaction)  # its statistics prove nothing
+    with begun() as transaction:
+        transaction.commit()
+    assert (table.settings(), [it.operation for it in table.history()]) == (sets, ["append"])
+    with pytest.raises(TableExistsError):
+        begun()
 
 
 def test_of_twins_that_want_the_table_empty_exactly_one_wins(table: Table) -> None:

@@ -16,6 +16,7 @@ from dbio_commit import (
     SchemaMismatchError,
     StoreError,
     Table,
+    TableExistsError,
     Transaction,
     TransactionAbortedError,
 )
@@ -149,6 +150,35 @@ def test_columns_that_no_setting_holds_are_refused_before_anything_is_written(wo
     with pytest.raises(InvalidInputError, match=str(MAX_TEXT)):
         world.table.begin("overwrite", partition_by=[f"c{i:089}" for i in range(50)])
     assert set(world.store.objects) == before
+
+
+@pytest.mark.parametrize("columns", [("month",), ("day", "region"), ()])
+@pytest.mark.parametrize("must_be_empty", [True, False])
+def test_a_first_write_that_failed_fixes_no_partition_columns(columns: tuple[str, ...], must_be_empty: bool) -> None:
+    table = WakingWorld().table
+    table.begin(partition_by=["day"]).abort()
+    with table.begin(partition_by=columns, must_be_empty=must_be_empty) as transaction:
+        layout = columns if columns or must_be_empty else ("day",)  # a write to a table need not repeat its columns
+        stage(table, transaction, b"rows", dict.fromkeys(layout, "x"))
+    assert (contents(table), table.snapshot().partition_columns) == ([b"rows"], layout)
+    assert table.history()[0].operation == ("append" if layout == ("day",) else "overwrite")
+    with pytest.raises(SchemaMismatchError):
+        table.begin(partition_by=["other"])
+
+
+def test_another_first_write_fixes_the_partition_columns_until_it_fails() -> None:
+    table = WakingWorld().table
+    pending = table.begin(partition_by=["day"])
+    with pytest.raises(SchemaMismatchError, match="dbio drop"):
+        table.begin(partition_by=["month"])
+    pending.abort()
+    change, late = table.begin(partition_by=["month"]), table.begin()
+    stage(table, late, b"first", {"day": "x"})
+    late.commit()
+    stage(table, change, b"second", {"month": "x"})
+    with pytest.raises(TableExistsError):  # nothing is overwritten
+        change.commit()
+    assert contents(table) == [b"first"]
 
 
 def test_a_table_without_rows_is_changed_too(world: World) -> None:

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.data_file import parquet_options
 from dbio_commit.data.footers import parse_footer
 from dbio_commit.data.parquet import ROW_METADATA, footer_bytes
 from dbio_commit.data.physical import _of_kind
+from dbio_commit.data.variants import without_nulls_inside
 from dbio_commit.table import Table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -208,6 +209,77 @@ def test_types_that_only_spark_has_are_refused(tmp_path: Path, kind: str) -> Non
     told = json.dumps({"type": "struct", "fields": [field]}, separators=(",", ":"))
     with pytest.raises(InvalidInputError, match=kind):
         commit(Table(tmp_path / "t"), pa.table({"x": [1]}).replace_schema_metadata({ROW_METADATA: told}))
+
+
+FIELD = {"name": "x", "nullable": True, "metadata": {}}
+BINARIES = [pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")]
+PLAIN = pa.struct(BINARIES)
+
+
+def declared(rows: pa.Table, kind: Any) -> pa.Table:
+    told = json.dumps({"type": "struct", "fields": [{**FIELD, "type": kind}]}, separators=(",", ":"))
+    return rows.replace_schema_metadata({ROW_METADATA: told})
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow"),
+    [
+        ("variant", PLAIN),
+        ("variant", pa.struct(BINARIES[::-1])),
+        ({"type": "array", "elementType": "variant", "containsNull": True}, pa.list_(PLAIN)),
+        ({"type": "struct", "fields": [{**FIELD, "type": "variant"}]}, pa.struct([("x", PLAIN)])),
+        (
+            {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True},
+            pa.map_(pa.string(), PLAIN),
+        ),
+    ],
+)
+def test_a_variant_is_a_struct_of_two_binaries_at_any_depth(tmp_path: Path, kind: Any, arrow: Any) -> None:
+    table = Table(tmp_path / "t")
+    commit(table, declared(without_nulls_inside(pa.table({"x": pa.nulls(2, arrow)})), kind))
+    schema = table.snapshot().schema
+    assert schema is not None
+    assert schema["fields"][0]["type"] == kind
+    assert table.snapshot().to_arrow()["x"].null_count == 2
+    assert table.check(files=True).misread == {}
+    with pytest.raises(SchemaMismatchError):  # nobody says that these are variants
+        commit(table, without_nulls_inside(pa.table({"x": pa.nulls(1, arrow)})))
+
+
+OTHERS = (
+    [*BINARIES, pa.field("typed_value", pa.int64())],
+    BINARIES[:1],
+    [it.with_nullable(True) for it in BINARIES],  # which Spark 4.0 does not read
+    [],
+)
+
+
+@pytest.mark.parametrize("fields", OTHERS)
+def test_other_variants_are_refused(tmp_path: Path, fields: list[Any]) -> None:
+    values = pa.nulls(1, pa.struct(fields) if fields else pa.binary())
+    rows = declared(without_nulls_inside(pa.table({"x": values})), "variant")
+    with pytest.raises(InvalidInputError, match="a column is a variant that is not just a struct"):
+        commit(Table(tmp_path / "t"), rows)
+    (tmp_path / "plain").mkdir()
+    pq.write_table(rows, tmp_path / "plain/a.parquet")  # without a descriptor, nothing is checked before it is read
+    with pytest.raises(InvalidInputError, match="only Spark reads such files"):
+        Table(tmp_path / "plain").snapshot().to_arrow()
+
+
+def test_a_variant_that_is_null_has_no_null_inside() -> None:
+    value = {"value": b"v", "metadata": b"m"}
+    for kind, values in (
+        (PLAIN, [value, None, value]),
+        (pa.list_(PLAIN), [[value, None], None, []]),
+        (pa.struct([("a", PLAIN)]), [{"a": None}, None, {"a": value}]),
+        (pa.map_(pa.string(), PLAIN), [[("k", None)], None, [("k", value)]]),
+    ):
+        array = pa.concat_arrays([pa.nulls(1, kind), pa.array(values, kind)])
+        found = without_nulls_inside(pa.table({"x": array}).slice(1))
+        assert found["x"].to_pylist() == values
+        sink = io.BytesIO()
+        pq.write_table(found, sink)
+        assert pq.read_table(sink)["x"].to_pylist() == values
 
 
 def test_our_own_writer_writes_nothing_else() -> None:

@@ -5,7 +5,6 @@ Rules: PROTOCOL.md 7.4.
 
 import gzip
 import json
-import re
 import tracemalloc
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -142,12 +141,9 @@ def test_statistics_go_first_where_a_checkpoint_does_not_fit_and_then_it_is_refu
     assert commit.marker.dbio_commit is not None
     assert commit.marker.dbio_commit.files == without_statistics(files)
     assert commit.marker.dbio_commit.files.statistics_left_out
-    warnings: list[str] = []
-    assert encode_checkpoint(whole, created=NOW, warn=warnings.append) != less
-    assert not warnings
-    assert encode_checkpoint(whole, created=NOW, limit_bytes=size - 1, warn=warnings.append) == less
-    [warning] = warnings
-    assert re.search(f"leaves out the statistics of its 1 files.* {size} bytes.*`dbio compact`", warning)
+    assert encode_checkpoint(whole, created=NOW, complete=True) != less
+    with pytest.raises(InvalidInputError, match=f"does not fit into {size - 1} bytes with its statistics"):
+        encode_checkpoint(whole, created=NOW, limit_bytes=size - 1, complete=True)
     with pytest.raises(InvalidInputError, match=f"1 commits would have {len(less)} bytes"):
         encode_checkpoint(whole, created=NOW, limit_bytes=len(less) - 1)
 

@@ -5,7 +5,6 @@ Rules: PROTOCOL.md 7.5.
 
 import json
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from dbio_commit import CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.table_root import TableRoot
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
@@ -150,7 +150,7 @@ def test_show_of_a_commit_that_is_too_new_for_a_state_of_the_table_shows_its_mar
 ) -> None:
     write(table, bodies=[b"old"])
     commit = write(table, "overwrite", bodies=[b"new"])
-    monkeypatch.setattr(TableRoot, "settled", lambda self: SimpleNamespace(decided=[]))
+    monkeypatch.setattr(Snapshot, "whole", lambda self, tids: [])
     shown = inspect_transaction(store, clock, commit.tid).commit
     assert shown is not None
     assert (shown.added, shown.removed) == (commit.added, [])

@@ -76,15 +76,19 @@ SOURCES = sorted((ROOT / "dbio_commit/spark").rglob("*.java"))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda it: it.stem)
-def test_a_java_source_is_as_it_is_for_scala_2_13(source: Path) -> None:
+def test_a_java_source_is_as_it_is_for_scala_2_13_and_spark_4(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_IS_4", True)
     text = source.read_text()
     assert versions.java_source(Jvm("2.13.16"), text) == text
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda it: it.stem)
-def test_for_scala_2_12_nothing_of_2_13_is_left(source: Path) -> None:
+def test_for_scala_2_12_and_spark_3_nothing_of_later_ones_is_left(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "_IS_4", False)
     text = versions.java_source(Jvm("2.12.18"), source.read_text())
-    assert not re.search(r"ArraySeq|IterableOnce|immutable\.(Seq|IndexedSeq);|2\.13", text)
+    assert not re.search(r"ArraySeq|IterableOnce|immutable\.(Seq|IndexedSeq);|2\.13|spark\.sql\.classic", text)
     assert text.count("\n") == source.read_text().count("\n")  # an error of the compiler names a line
 
 
@@ -100,6 +104,14 @@ def test_before_spark_3_5_4_batches_are_not_let_go_of() -> None:
     (packing,) = (it.read_text() for it in SOURCES if it.stem == "PackColumns")
     assert "closeIfFreeable" in versions.java_source(Jvm("2.12.18"), packing)
     assert "closeIfFreeable" not in versions.java_source(Jvm("2.12.18", methods=("close",)), packing)
+
+
+def test_before_spark_4_the_classes_of_procedures_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_IS_4", False)
+    made = {it.stem: versions.java_source(Jvm("2.12.18"), it.read_text()) for it in SOURCES}
+    assert "class Calls {}" in made["Calls"]
+    assert "class Procedure {}" in made["Procedure"]
+    assert not [stem for stem, text in made.items() if "connector.catalog.procedures" in text]
 
 
 def test_what_is_no_frame_of_spark_is_none() -> None:

@@ -1,20 +1,23 @@
 """Slices of a state have, together, what the state has as a whole, and each path is in one of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
+from unittest.mock import patch
+from uuid import NAMESPACE_OID, uuid5
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit.log.parts import windows
+from dbio_commit.log.parts import parquet, windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, in_order
 from dbio_commit.protocol.markers.commit import columns_in, unpack_files
-from dbio_commit.protocol.parts import Part
+from dbio_commit.protocol.parts import Group, Part
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.state import live_files
 from dbio_commit.protocol.subtrees import Subtrees
@@ -150,3 +153,47 @@ def test_a_range_of_directories_is_left_out_only_if_no_directory_below_is_in_it(
             assert within.may_have(first, last) or not inside
     assert not Subtrees(["a"]).may_have("a-", "a.")
     assert not Subtrees(["a"]).may_have("a0", "b")
+
+
+@settings(max_examples=30, suppress_health_check=SLOW_DRAWS)
+@given(st.data())
+def test_one_pass_over_all_rows_reads_each_row_group_once(choice: st.DataObject) -> None:
+    with patch.object(parquet, "GROUP_ROWS", 2):
+        chain, _ = some_table(choice)
+    read: Counter[tuple[str, int]] = Counter()
+
+    class Counting(PartReader):
+        def table(self, part: Part, groups: Collection[int] | None = None) -> pa.Table:
+            read.update((part.name, i) for i in groups or ())
+            return super().table(part, groups)
+
+    parts = [part for part in chain.root.parts if part.kind == "files"]
+    count = sum(it.num_rows for it in windows.FileRows(Counting(chain.store, chain.root.number), parts).tables())
+    assert read == Counter((part.name, i) for part in parts for i in range(len(part.groups)))
+    assert count <= sum(part.rows for part in parts)
+
+
+def a_part(name: str, firsts: Sequence[list[str]], *, last: list[str], rows: int) -> Part:
+    groups = [Group(first=first, rows=rows, at=i, bytes=1, crc=0) for i, first in enumerate(firsts)]
+    name, size = names.part(1, uuid5(NAMESPACE_OID, name).hex), len(groups) + 8
+    return Part(
+        kind="files",
+        name=name,
+        since=1,
+        until=1,
+        bytes=size,
+        footer=8,
+        crc=0,
+        groups=groups,
+        last=last,
+        statistics=None,
+    )
+
+
+def test_windows_are_as_large_as_the_row_groups_of_the_largest_part() -> None:
+    """Whatever the smaller parts beside it, which begin and end where it does."""
+    window = windows.WINDOW_ROWS
+    large = a_part("large", [[f"day={i:02}", "1"] for i in range(20)], last=["day=99", "1"], rows=window)
+    small = [a_part(f"small{i}", [["day=00", str(i + 2)]], last=["day=98", "1"], rows=window) for i in range(4)]
+    lows = windows._lows([(part, i) for part in [*small, large] for i in range(len(part.groups))])
+    assert lows == [None, *(group.first for group in large.groups[1:])]

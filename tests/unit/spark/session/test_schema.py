@@ -32,8 +32,9 @@ WRITABLE: list[t.DataType] = [
     t.TimestampNTZType(),
     t.CharType(3),
     t.VarcharType(3),
+    *([t.VariantType()] if hasattr(t, "VariantType") else []),
 ]
-NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType)
+NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType, *([t.VariantType] if hasattr(t, "VariantType") else []))
 
 
 class Point(t.UserDefinedType):
@@ -44,7 +45,6 @@ class Point(t.UserDefinedType):
 
 NEW_TYPES: dict[str, tuple[Any, ...]] = {
     "CalendarIntervalType": (),
-    "VariantType": (),
     "TimeType": (),
     "GeometryType": (4326,),
     "GeographyType": (4326,),
@@ -397,3 +397,34 @@ def test_a_hostile_schema_that_names_a_class_to_load_is_refused_before_it_is_loa
     with pytest.raises(InvalidInputError):
         schemas.from_json({"type": "struct", "fields": [{**field, "type": kind}]}, where="s3://lake")
     assert "antigravity" not in sys.modules
+
+
+def commented(**comments: str) -> t.StructType:
+    def field(name: str, kind: t.DataType) -> t.StructField:
+        return t.StructField(name, kind, True, {"comment": comments[name]} if name in comments else None)
+
+    inner = t.StructType([field("a", t.LongType())])
+    return t.StructType(
+        [
+            field("id", t.LongType()),
+            field("it", inner),
+            field("list", t.ArrayType(t.StructType([field("b", t.LongType())]))),
+            field("map", t.MapType(t.StringType(), t.StructType([field("c", t.LongType())]))),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "is_new", "expected"),
+    [
+        ({"id": "own", "a": "own"}, {"id": "data", "it": "data", "b": "data"}, False, {"id": "own", "a": "own"}),
+        ({"id": "own", "a": "own"}, {"id": "data", "b": "data"}, True, {"id": "data", "a": "own", "b": "data"}),
+        (None, {"it": "data", "c": "data"}, False, {"it": "data", "c": "data"}),
+    ],
+)
+def test_comments_are_those_of_the_table_or_of_new_columns(
+    own: dict[str, str] | None, given: dict[str, str], is_new: bool, expected: dict[str, str]
+) -> None:
+    known = None if own is None else commented(**own)
+    found = schemas.with_comments(schemas.plain_schema(commented()), commented(**given), known, new=is_new)
+    assert found == commented(**expected)

@@ -1,0 +1,102 @@
+"""Which files may hold the least or the greatest value of a column, by the statistics in markers? Pure.
+
+A bound need not be a value of the file (PROTOCOL.md 7.3), so the values themselves must be read from these files.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dbio_commit.data.pruning import Facts, value_of
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.markers.commit import bounds_in
+from dbio_commit.protocol.markers.files import Bounds, bounds_of
+from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.state import Added, DataFile, FilesInParts, LiveFiles
+
+
+class Extreme(NamedTuple):
+    """The least or the greatest value of a column."""
+
+    column: str
+    kind: str
+    """The type, as in `column_types`."""
+    is_greatest: bool
+
+
+def may_hold_extremes(
+    files: Sequence[DataFile], commits: Iterable[Decided], wanted: Sequence[Extreme]
+) -> Sequence[DataFile]:
+    """The files without those in which surely none of these values is. No column is a partition column."""
+    best: list[Any] = [None] * len(wanted)
+
+    def look(facts: Sequence[Facts]) -> bool:
+        for i, (extreme, it) in enumerate(zip(wanted, facts, strict=True)):
+            # A value that is surely there is no greater than the least value, or no less than the greatest one.
+            sure = None if it.nulls is None or it.rows is None or it.nulls >= it.rows else _sure(extreme, it)
+            if sure is not None and (best[i] is None or _is_beyond(extreme, sure, best[i])):
+                best[i] = sure
+        return False
+
+    def may_hold(facts: Sequence[Facts]) -> bool:
+        return any(map(_may_hold, wanted, facts, best))
+
+    if isinstance(files, FilesInParts):
+        columns = {extreme.column.lower() for extreme in wanted}
+        files.choose(lambda _: True, columns, _of_bounds(look, wanted))
+        return files.choose(lambda _: True, columns, _of_bounds(may_hold, wanted))
+    markers = {commit.tid: commit for commit in commits}
+    live = LiveFiles.of(files)
+    for added in live.by_transaction:
+        for _, facts in _facts_in(added, markers, wanted):
+            look(facts)
+    return live.select(lambda added: [path for path, facts in _facts_in(added, markers, wanted) if may_hold(facts)])
+
+
+def _sure(extreme: Extreme, facts: Facts) -> Any:
+    """A bound on the other side: some value lies at it, or beyond."""
+    return facts.low if extreme.is_greatest else facts.high
+
+
+def _is_beyond(extreme: Extreme, value: Any, other: Any) -> bool:
+    return bool(value > other if extreme.is_greatest else value < other)
+
+
+def _may_hold(extreme: Extreme, facts: Facts, best: Any) -> bool:
+    bound = facts.high if extreme.is_greatest else facts.low
+    return facts.has_values and (best is None or bound is None or not _is_beyond(extreme, best, bound))
+
+
+def _of_bounds(
+    function: Callable[[Sequence[Facts]], bool], wanted: Sequence[Extreme]
+) -> Callable[[Partition, Mapping[str, Bounds], int | None], bool]:
+    def of(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
+        told = {name.lower(): it for name, it in bounds.items()}
+        return function([_facts(told.get(it.column.lower()), rows, it.kind) for it in wanted])
+
+    return of
+
+
+def _facts_in(
+    added: Added, markers: Mapping[str, Decided], wanted: Sequence[Extreme]
+) -> Iterator[tuple[str, list[Facts]]]:
+    """The facts of each file that a transaction added."""
+    commit = markers.get(added.tid or "")
+    info = commit.marker.dbio_commit.files if commit and commit.marker.dbio_commit else None
+    if commit is None or info is None:
+        yield from ((path, [Facts()] * len(wanted)) for path in added.paths)
+        return
+    bounds = bounds_in(commit.marker, lower={it.column.lower() for it in wanted})
+    told = {name.lower(): it for name, it in bounds.items()}
+    number = {path: i for i, path in enumerate(commit.marker.added)}
+    for path in added.paths:
+        i = number.get(path)
+        each = [None if i is None or it.column.lower() not in told else bounds_of(told[it.column.lower()], i)
+                for it in wanted]  # fmt: skip
+        rows = None if i is None else info.rows[i]
+        yield path, [_facts(it, rows, extreme.kind) for it, extreme in zip(each, wanted, strict=True)]
+
+
+def _facts(bounds: Bounds | None, rows: int | None, kind: str) -> Facts:
+    if bounds is None:
+        return Facts(rows=rows)
+    return Facts(value_of(bounds.min, kind), value_of(bounds.max, kind), bounds.nulls, rows)
