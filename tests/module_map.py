@@ -43,6 +43,7 @@ ELSEWHERE = {
     "dbio_commit/spark/catalog/changes.py": ["tests/integration/test_sql_procedures.py"],
     "dbio_commit/spark/catalog/procedures.py": ["tests/integration/test_sql_procedures.py"],
     "dbio_commit/spark/catalog/register.py": ["tests/integration/test_spark_catalog.py"],
+    "dbio_commit/spark/catalog/feeds.py": ["tests/integration/test_sql_streams.py"],
     "dbio_commit/spark/catalog/statements.py": [
         "tests/integration/test_sql_changes.py",
         "tests/integration/test_sql_histories.py",
@@ -57,7 +58,9 @@ ELSEWHERE = {
         "tests/integration/test_changes.py",
         "tests/integration/test_stream_sink.py",
         "tests/integration/test_stream_source.py",
+        "tests/integration/test_sql_streams.py",
     ],
+    "dbio_commit/spark/serve.py": ["tests/integration/test_serve.py"],
     "dbio_commit/spark/read/*": ["tests/integration/test_spark_read.py", "tests/integration/test_file_index.py"],
     "dbio_commit/spark/rewrite/compaction.py": ["tests/integration/test_compaction_spark.py"],
     "dbio_commit/spark/rewrite/*": [

@@ -25,6 +25,7 @@ from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.schema import print_schema, schema_json
+from dbio_commit.cli.serve import pairs, run_server
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import (
@@ -552,6 +553,43 @@ def jar(
         print_json({"jar": str(file), "scala": scala})
     else:
         say(f"wrote {file}, for a Spark with Scala {scala}")
+
+
+@app.command()
+def serve(
+    root: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH", show_default=False, help="A root: PATH/events is dbio.NAME.events; repeatable."
+        ),
+    ] = None,
+    thrift: Annotated[bool, typer.Option("--thrift", help="Serve Thrift, for JDBC, and not Spark Connect.")] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", min=1, max=65535, help="By default 15002; with --thrift 10000."),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TEXT", show_default=False, help="A setting of Spark, but no secret; repeatable."),
+    ] = None,
+) -> None:
+    """Serve SQL on tables, for clients of Spark Connect, or of Thrift such as JDBC. Starts a Spark driver.
+
+    Anyone who can connect may do what this process may. SIGTERM or Ctrl-C ends it.
+    """
+    with _errors(False):
+        with needs("dbio serve", extra="spark"):
+            from dbio_commit.spark.serve import ServeOptions, Server
+        options = ServeOptions(
+            host=host,
+            port=port or (10000 if thrift else 15002),
+            thrift=thrift,
+            roots=pairs(root or (), "--root"),
+            conf=pairs(conf or (), "--conf"),
+        )
+        if run_server(Server(options), options):
+            raise typer.Exit(130)
 
 
 def _split(columns: str) -> list[str]:

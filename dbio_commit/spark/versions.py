@@ -33,6 +33,8 @@ HAS_STREAM_SOURCES = _SPARK >= (4, 2)
 """Whether a stream source in Python can limit the size of a batch."""
 HAS_CONSTRAINTS = _SPARK >= (4, 1)
 """Whether CREATE TABLE and ALTER TABLE have CONSTRAINT … CHECK."""
+SERVES_CONNECT = _IS_4
+"""Whether the server of Spark Connect can listen on one address only, and ask for a token."""
 READS_WIDENED = _IS_4
 """Whether Spark reads a file as a wider type than its own, such as int as bigint. If not, it raises an error."""
 SHORT_DECIMALS = int(pa.__version__.partition(".")[0]) >= 22

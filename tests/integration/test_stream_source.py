@@ -361,7 +361,8 @@ def test_spark_before_4_2_is_told_so_before_a_query_starts(reader: Reader, monke
     write(reader, 0, 1)
     monkeypatch.setattr(streaming, "HAS_STREAM_SOURCES", False)
     with pytest.raises(
-        dbio.UnsupportedStoreError, match=r"4\.2 or later.*dbio\.read, or its changes with dbio\.changes"
+        dbio.UnsupportedStoreError,
+        match=r"4\.2 or later.*readStream\.table .* dbio, or read its changes with dbio\.changes",
     ):
         dbio.for_each_batch(reader.spark, reader.path, lambda batch, number: None, reader.checkpoint)
     assert not Path(reader.checkpoint).exists()

@@ -1,7 +1,8 @@
 """Streaming queries that are killed with SIGKILL, at each step and at random: every row comes through exactly once.
 
-Each driver runs four queries at once: files to a table on a disk and to one in a bucket, by the sink; a table to a
-table, by source and sink; and a table to a table by `for_each_batch`. Kills of other writers: test_processes_killed.py.
+Each driver runs five queries at once: files to a table on a disk and to one in a bucket, by the sink; a table to a
+table, by source and sink; and a table to a table by `for_each_batch`, and by their names in the catalog.
+Kills of other writers: test_processes_killed.py.
 Rules: PROTOCOL.md 8.4, 9.1.
 """
 
@@ -80,6 +81,11 @@ class Way(NamedTuple):
                 max_files=self.most,
                 trigger=ALL,
             )
+        if self.name == "sql":
+            dbio.enable(spark)
+            reader = spark.readStream.option("maxFilesPerTrigger", self.most).option("startingTid", self.first)
+            writer = reader.table(f"dbio.`{self.source}`").repartition(2).writeStream
+            return writer.option("checkpointLocation", self.checkpoint).trigger(**ALL).toTable(f"dbio.`{self.url}`")
         if self.name != "disk" and self.name != "bucket":
             dbio.enable(spark)
             reader = spark.readStream.format("dbio").option("maxFilesPerTrigger", self.most)
@@ -99,7 +105,7 @@ class Way(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What there is to read, and where the four queries write."""
+    """What there is to read, and where the five queries write."""
 
     ways: list[Way]
     expected: list[int]
@@ -110,7 +116,8 @@ class Place(NamedTuple):
             assert found(way.table) == self.expected, way.name
             commits = way.table.history()
             apps = [commit.app for commit in reversed(commits) if commit.app]
-            assert len(apps) == len(commits) == len({version for _, version in apps})
+            created = way.name == "sql"  # `toTable` has created the table, in a commit of its own
+            assert len(apps) == len(commits) - created == len({version for _, version in apps})
             assert [version for _, version in apps] == sorted(version for _, version in apps)
             assert len({id for id, _ in apps}) == 1
             assert not way.table.check().pending, way.name
@@ -141,6 +148,7 @@ def make_place(tmp_path: Path, bucket: Root, batches: int) -> Place:
         (str(files.directory), f"{bucket.url}/bucket", bucket.storage_options),
         (source.url, str(tmp_path / "copy"), {}),
         (source.url, str(tmp_path / "each"), {}),
+        (source.url, str(tmp_path / "sql"), {}),
     ]
     ways = [Way(from_, to, options, f"{tmp_path}/checkpoint-{n}") for n, (from_, to, options) in enumerate(places)]
     return Place(ways, list(range(batches * ROWS)))

@@ -14,6 +14,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.SchemaPruning;
@@ -64,10 +68,43 @@ public class Reading extends Rule {
   }
 
   static LogicalPlan relation(Object files, Seq output) {
-    Constructor constructor = LogicalRelation.class.getConstructors()[0];
     Object[] given = {files, marked(output), None$.MODULE$, Boolean.FALSE, None$.MODULE$}; // the last one since Spark 4.0
+    return relation(given);
+  }
+
+  private static LogicalPlan relation(Object[] given) {
+    Constructor constructor = LogicalRelation.class.getConstructors()[0];
     try {
       return (LogicalPlan) constructor.newInstance(Arrays.copyOf(given, constructor.getParameterTypes().length));
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** The plan of a batch of a stream, whose rows are not known yet. */
+  static LogicalPlan unread(Batch batch) {
+    Seq output = DataTypeUtils.toAttributes(batch.schema());
+    return relation(new Object[] {batch, output, None$.MODULE$, Boolean.TRUE, None$.MODULE$});
+  }
+
+  /** The plan that reads a batch, in the place of the one that `unread` has made. */
+  private static LogicalPlan planOf(LogicalRelation unread) {
+    LogicalPlan rows = ((Batch) unread.relation()).rows();
+    LogicalPlan found = (LogicalPlan) rows.transform(new Stream(unread));
+    return inOrder(found.isStreaming() ? found : rowByRow(unread, rows), unread.output());
+  }
+
+  /** The plan of a batch whose rows no relation of files has, as Python workers read them. */
+  private static LogicalPlan rowByRow(LogicalRelation unread, LogicalPlan rows) {
+    SparkSession session = ((Batch) unread.relation()).session;
+    Dataset found = (Dataset) Dataset$.MODULE$.ofRows(session, rows);
+    found = (Dataset) session.internalCreateDataFrame(found.queryExecution().toRdd(), found.schema(), true);
+    LogicalPlan plan = found.queryExecution().analyzed();
+    Option stream = (Option) (unread.productArity() < 5 ? None$.MODULE$ : unread.productElement(4));
+    if (stream.isEmpty()) return plan;
+    try {
+      return (LogicalPlan) plan.getClass().getMethod("withStream", new Class[] {SparkDataStream.class})
+          .invoke(plan, new Object[] {stream.get()}); // since Spark 4.0
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
@@ -117,14 +154,36 @@ public class Reading extends Rule {
     boolean any;
 
     public boolean isDefinedAt(Object plan) {
-      return plan instanceof DataSourceV2ScanRelation && ((DataSourceV2ScanRelation) plan).scan() instanceof SqlTable.Rows;
+      return isBatch(plan)
+          || plan instanceof DataSourceV2ScanRelation && ((DataSourceV2ScanRelation) plan).scan() instanceof SqlTable.Rows;
+    }
+
+    private static boolean isBatch(Object plan) {
+      return plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof Batch;
     }
 
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       if (!isDefinedAt(plan)) return otherwise.apply(plan);
       any = true;
+      if (isBatch(plan)) return planOf((LogicalRelation) plan);
       DataSourceV2ScanRelation scan = (DataSourceV2ScanRelation) plan;
       return planOf(((SqlTable.Rows) scan.scan()).table, scan.output());
+    }
+  }
+
+  /** Makes relations of files parts of a stream: operators that keep state go by that, and so do the counts of rows. */
+  private static class Stream extends AbstractPartialFunction {
+    private final LogicalRelation like;
+
+    Stream(LogicalRelation like) { this.like = like; }
+
+    public boolean isDefinedAt(Object plan) { return plan instanceof LogicalRelation; }
+
+    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
+      if (!isDefinedAt(plan)) return otherwise.apply(plan);
+      Object[] given = new Object[like.productArity()];
+      for (int i = 0; i < given.length; i++) given[i] = i < 3 ? ((LogicalRelation) plan).productElement(i) : like.productElement(i);
+      return relation(given);
     }
   }
 

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsAtomicPartitionManagement;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -22,6 +23,7 @@ import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.V2TableWithV1Fallback;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -36,6 +38,7 @@ import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitioningUtils;
@@ -48,8 +51,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Seq;
 
 /** One snapshot of a table, for Spark's analyzer and optimizer. Its rows are read by the plan that `Reading` gets. */
-public class SqlTable
-    implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2, SupportsWrite, SupportsAtomicPartitionManagement {
+public class SqlTable implements SupportsRead, SupportsMetadataColumns, SupportsDeleteV2, SupportsWrite,
+    SupportsAtomicPartitionManagement, V2TableWithV1Fallback {
   final String name;
   final String id;
   final String token; // by which Python knows the snapshot
@@ -85,7 +88,8 @@ public class SqlTable
 
   public Set capabilities() {
     return new HashSet(Arrays.asList(new TableCapability[] {TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
-        TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC}));
+        TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER,
+        TableCapability.OVERWRITE_DYNAMIC}));
   }
 
   /** Tables are equal if their rows are: by this, Spark finds the plans that it has cached. */
@@ -165,17 +169,34 @@ public class SqlTable
     public int hashCode() { return table.hashCode(); }
   }
 
-  // --- INSERT, which Spark's optimizer lets pass for this builder; `Statements` plans it ---
+  /** For `readStream.table` only: the source that Spark makes a stream out of the table with. */
+  public CatalogTable v1Table() { return StreamedTable.of(name, schema, token); }
 
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return new Insert(); }
+  // --- INSERT and `toTable`, which Spark's optimizer lets pass for this builder; `Statements` plans them ---
+
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return new Insert(this, info); }
 
   static class Insert implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite, Write {
+    private final SqlTable table;
+    private final LogicalWriteInfo info;
+    private boolean isComplete;
+
+    Insert(SqlTable table, LogicalWriteInfo info) {
+      this.table = table;
+      this.info = info;
+    }
+
+    public StreamingWrite toStreaming() { return new StreamWrite(table, info, isComplete); }
     public Write build() { return this; }
     public String description() { return "INSERT"; }
     public boolean canOverwrite(Predicate[] predicates) { return true; }
     public WriteBuilder overwrite(Predicate[] predicates) { return this; }
-    public WriteBuilder truncate() { return this; }
     public WriteBuilder overwriteDynamicPartitions() { return this; }
+
+    public WriteBuilder truncate() {
+      isComplete = true;
+      return this;
+    }
   }
 
   // --- DELETE, which Spark's analyzer lets pass for this interface; `Statements` plans it ---

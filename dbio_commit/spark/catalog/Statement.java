@@ -107,7 +107,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
   }
 
   /** Names and values in turns, with zero bytes between them. */
-  private static String options(scala.collection.Map options) {
+  static String options(scala.collection.Map options) {
     List texts = new ArrayList();
     scala.collection.Iterator all = options.iterator();
     while (all.hasNext()) {
@@ -147,7 +147,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
   }
 
   /** After its own writes, Spark refreshes what CACHE TABLE has stored of a table; this is such a write. */
-  private static void refreshCached(SparkSession session, LogicalPlan target) {
+  static void refreshCached(SparkSession session, LogicalPlan target) {
     while (!(target instanceof DataSourceV2Relation) && target.children().size() == 1) {
       target = (LogicalPlan) target.children().head();
     }

@@ -14,13 +14,20 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2;
+import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
 
-/** Plans DELETE, UPDATE, MERGE and INSERT on dbio tables, before Spark's own strategies refuse them. */
+/** Plans DELETE, UPDATE, MERGE, INSERT and the batches of streams into dbio tables, before Spark's own strategies do. */
 public class Statements extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
+    if (plan instanceof WriteToDataSourceV2) {
+      Option relation = ((WriteToDataSourceV2) plan).relation();
+      if (relation.isEmpty() || sqlTable(((DataSourceV2Relation) relation.get()).table()) == null) return (Seq) Nil$.MODULE$;
+      return new $colon$colon(new WriteBatch(plan, planLater(((WriteToDataSourceV2) plan).query())), Nil$.MODULE$);
+    }
     SqlTable table = targetOf(plan);
     return (Seq) (table == null ? Nil$.MODULE$ : new $colon$colon(new Statement(plan, table), Nil$.MODULE$));
   }

@@ -18,6 +18,7 @@ from dbio_commit.protocol import names
 from dbio_commit.spark.catalog import creation, procedures
 from dbio_commit.spark.catalog.changes import NAME as CHANGES
 from dbio_commit.spark.catalog.changes import arguments_of, changed_rows
+from dbio_commit.spark.catalog.feeds import SqlFeeds
 from dbio_commit.spark.catalog.roots import Roots, named_roots, path_of
 from dbio_commit.spark.catalog.statements import SqlStatements
 from dbio_commit.spark.catalog.tables import SqlTables, as_of, rows_as_table
@@ -45,6 +46,7 @@ class Answers:
         self.roots: dict[str, str] = {}
         self.tables = SqlTables()
         self.statements = SqlStatements(self.tables)
+        self.feeds = SqlFeeds()
         self._lock = ProcessLock()
         self._sessions: LRUCache[str, SparkSession] = LRUCache(_MOST_SESSIONS)
 
@@ -78,6 +80,13 @@ class Answers:
             "merge": self.statements.merge,
             "constrain": self.statements.constrain,
             "insert": self.statements.insert,
+            "feed": self.feeds.check,
+            "feed_newest": self.feeds.newest,
+            "feed_next": self.feeds.next_end,
+            "feed_behind": self.feeds.behind,
+            "feed_rows": self.feeds.rows,
+            "feed_end": self.feeds.end,
+            "write_batch": self.feeds.write,
         }
         try:
             found = verbs[verb](self.session(asked[1]), *asked[2])

@@ -167,7 +167,11 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
 
 def schema_of(schema: Any) -> StructType:
     """A StructType of the JVM as one of Python."""
-    return StructType.fromJson(json.loads(schema.json()))
+    return schema_of_json(schema.json())
+
+
+def schema_of_json(schema: str) -> StructType:
+    return StructType.fromJson(json.loads(schema))
 
 
 def _write(

@@ -35,7 +35,7 @@ class SqlStatements:
 
     def truncate(self, spark: SparkSession, token: str) -> None:
         table = self._tables.find(spark, token).table
-        options = _options(spark)
+        options = commit_options(spark)
         options.attempt(table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
 
     def delete(self, spark: SparkSession, token: str, columns: Any, where: Any, reads_target: bool) -> None:
@@ -60,7 +60,7 @@ class SqlStatements:
             return
         given = _pairs(options)
         read = self._tables.find(spark, token)
-        commit = replace(_options(spark), app=app_of(spark, given))
+        commit = replace(commit_options(spark), app=app_of(spark, given))
         if reads_target and mode != "append":
             commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)
         write_frame(
@@ -116,7 +116,7 @@ class SqlStatements:
     ) -> None:
         """Runs a rewrite. One that reads its table in a subquery changes the state of the table that it has read."""
         read = self._tables.find(spark, token)
-        named, options = _named(spark, columns), _options(spark)
+        named, options = _named(spark, columns), commit_options(spark)
         if reads_target:
             options = replace(options, retries=0)  # Spark would have to analyse the statement again
         state = read.snapshot if reads_target else None
@@ -157,7 +157,7 @@ def _write_options(options: dict[str, str]) -> WriteOptions:
     )
 
 
-def _options(spark: SparkSession) -> CommitOptions:
+def commit_options(spark: SparkSession) -> CommitOptions:
     """The options of the session's statements. Raises InvalidInputError."""
     retries = spark.conf.get(RETRIES, None) or "0"
     if not (retries.isascii() and retries.isdigit()):

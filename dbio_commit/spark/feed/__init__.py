@@ -9,7 +9,7 @@ def require_sink(url: str) -> None:
     if not HAS_STREAM_SINKS:
         raise UnsupportedStoreError(
             f"a stream to {url} needs Spark 4.1 or later, and this is {SPARK}; "
-            "use stream.writeStream.foreachBatch(dbio.batch_writer(path, app_id))"
+            "use stream.writeStream.foreachBatch(dbio.batch_writer(path, app_id)), or toTable of the catalog dbio"
         )
 
 
@@ -18,5 +18,5 @@ def require_source(url: str) -> None:
     if not HAS_STREAM_SOURCES:
         raise UnsupportedStoreError(
             f"a stream from {url} needs Spark 4.2 or later, and this is {SPARK}; "
-            "read the table with dbio.read, or its changes with dbio.changes"
+            "use spark.readStream.table with its name in the catalog dbio, or read its changes with dbio.changes"
         )

@@ -53,5 +53,5 @@ class StreamOptions:
             raise InvalidInputError("maxFilesPerTrigger and maxBytesPerTrigger must be at least 1")
         if files is None and size is None:
             files = _FILES_AT_ONCE
-        start = feeds.start_of(options.get("startingTid"), options.get("startingTime"), default=Start())
+        start = feeds.start_of(options.get("startingtid"), options.get("startingtime"), default=Start())
         return cls(start, wanted, Most(files=files, size_bytes=size))
