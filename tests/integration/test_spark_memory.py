@@ -45,7 +45,7 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("columns", "row_bytes", "rows", "partition_by"),
     [
-        ("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, []),
+        pytest.param("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, [], marks=pytest.mark.long),
         pytest.param("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, ["day"], marks=pytest.mark.long),
         pytest.param(
             "array(binary(repeat(sha1(string(id)), 25000)), NULL) AS nested",
