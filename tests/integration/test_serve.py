@@ -92,6 +92,7 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         "MERGE INTO dbio.lake.events t USING (SELECT 3L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
         f"SELECT count(*), max(id) FROM dbio.`{tmp_path / 'lake' / 'events'}`",
         "SHOW TABLES IN dbio.lake",
+        "CALL dbio.system.compact('dbio.lake.events', dry_run => true)",
         "DELETE FROM dbio.lake.missing WHERE id = 1",
         "ALTER TABLE dbio.lake.events SET TBLPROPERTIES ('check.small' = 'id < 0')",
     ]
@@ -103,10 +104,11 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         assert client.returncode == 0, client.stderr[-3000:]
         ended = ends(process, signal.SIGTERM)
     text, loaded = client.stdout.rsplit(maxsplit=1)
-    *done, counted, shown, missing, refused, left = json.loads(text)
+    *done, counted, shown, compacted, missing, refused, left = json.loads(text)
     assert loaded == "False"
     assert done == [[]] * 4
     assert (counted, shown, left) == ([[7, 10]], [["lake", "events", False]], [9, 7])
+    assert len(compacted) == 1
     assert "TABLE_OR_VIEW_NOT_FOUND" in missing
     assert "dbio_commit.InvalidInputError: 7 rows violate check.small" in refused
     assert ended == (0, f"stopped listening on sc://127.0.0.1:{port}\n")
