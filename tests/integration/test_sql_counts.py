@@ -98,7 +98,7 @@ def agree(spark: SparkSession, path: Path, seed: int) -> None:
 def test_counts_of_a_random_table_are_those_of_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     dbio.enable(spark)
     with configured(spark, {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "Asia/Tokyo"}):
-        agree(spark, tmp_path / "table", random.randrange(1 << 30))
+        agree(spark, tmp_path / "table", 1)
 
 
 @pytest.mark.long

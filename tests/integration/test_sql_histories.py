@@ -357,7 +357,7 @@ def test_a_random_history_by_sql_is_that_of_the_functions_and_of_plain_rows(
 ) -> None:
     dbio.enable(spark)
     with configured(spark, {"spark.sql.shuffle.partitions": "1"}):
-        agree(spark, tmp_path, random.randrange(1 << 30), steps=5)
+        agree(spark, tmp_path, 1, steps=5)
     spark.catalog.dropTempView("seen")
     spark.catalog.dropTempView("news")
 
