@@ -43,6 +43,7 @@ def main() -> None:
             kill_a_stream(spark, lake, url, flights)
             if options.store == "local":  # elsewhere Spark needs a connector, which the demo does not fetch
                 write_with_sql(spark, lake, flights)
+                change_with_sql(spark, lake, flights)
             show_what_is_left(options.store, url, duration_s=time.monotonic() - began_s)
     except DemoError as error:
         demo_stage.show_failure(str(error))
@@ -297,6 +298,43 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     claim("INSERT OVERWRITE of a partition by nothing takes it away: {:,}", rows(), late)
     claim("each was a commit: {}", [it.operation for it in reversed(table.history())],
           ["overwrite", "rewrite", "append", "overwrite_partitions"])  # fmt: skip
+
+
+# --- 8 ------------------------------------------------------------------------------------------------------------
+
+
+def change_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
+    step("Change rows in SQL, and go back in time")
+    name = "dbio.lake.late"
+    say(
+        "In the same session, each table below the lake has a name. Each statement is one transaction:\n"
+        "    dbio.enable(spark, roots={'lake': lake})\n"
+        f"    CREATE TABLE {name} PARTITIONED BY (carrier) AS SELECT … FROM dbio.lake.flights WHERE dep_delay > 60\n"
+        f"    UPDATE {name} SET dep_delay = dep_delay / 60 WHERE carrier = 'UA'\n"
+        f"    DELETE FROM {name} WHERE month = 1"
+    )
+    dbio.enable(spark, roots={"lake": lake})
+    spark.sql(
+        f"CREATE TABLE {name} PARTITIONED BY (carrier) AS "
+        "SELECT carrier, flight, month, day, dep_delay FROM dbio.lake.flights WHERE dep_delay > 60"
+    )
+    late = flights.filter(pc.field("dep_delay") > 60)
+    first = dbio.Table(f"{lake}/late").history()[0].tid
+    spark.sql(f"UPDATE {name} SET dep_delay = dep_delay / 60 WHERE carrier = 'UA'")
+    spark.sql(f"DELETE FROM {name} WHERE month = 1")
+
+    def count(rows: str) -> int:
+        return int(spark.sql(f"SELECT count(*) FROM {name} {rows}").collect()[0][0])
+
+    left = late.filter(pc.field("month") != 1)
+    claim("SELECT finds {:,} rows", count(""), left.num_rows)
+    changed = left.filter(pc.field("carrier") == "UA").num_rows
+    claim(
+        "the delays of {:,} flights of UA are in hours now", count("WHERE carrier = 'UA' AND dep_delay < 60"), changed
+    )
+    claim(f"VERSION AS OF '{first}' finds " + "{:,} rows", count(f"VERSION AS OF '{first}'"), late.num_rows)
+    spark.sql(f"CALL dbio.system.restore('{name}', '{first}')")
+    claim("CALL dbio.system.restore brings them back: {:,}", count(""), late.num_rows)
 
 
 def show_what_is_left(store: str, url: str, *, duration_s: float) -> None:
