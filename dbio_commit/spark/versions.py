@@ -181,13 +181,18 @@ def java_source(jvm: Any, text: str) -> str:
             text = re.sub(there, here, text)
     if not _IS_4 and f"{_PROCEDURES}." in text:
         named = re.search(r"class (\w+)", text)
-        return f"package dbio_commit;\n\nclass {named and named[1]} {{}}\n"
+        return f"package dbio_commit; class {named and named[1]} {{}}" + _lines(text)
     if not _IS_4:
         text = text.replace("org.apache.spark.sql.classic.", "org.apache.spark.sql.")
-    text = _SINCE.sub(lambda found: found[0] if _has_class(jvm, found[1]) else "", text)
+    text = _SINCE.sub(lambda found: found[0] if _has_class(jvm, found[1]) else _lines(found[0]), text)
     if _FREE in text and not _has_method(jvm, "org.apache.spark.sql.vectorized.ColumnarBatch", "closeIfFreeable"):
         text = text.replace(_FREE, "")
     return text
+
+
+def _lines(text: str) -> str:
+    """As many empty lines, so that an error of the compiler names the right line."""
+    return "\n" * text.count("\n")
 
 
 _IN_SCALA_2_12: Sequence[tuple[str, str]] = (
