@@ -116,10 +116,11 @@ def test_nan_and_both_zeros_are_the_same_to_all_that_compare(spark: "SparkSessio
         for text, value in given.items()
     }
     found: dict[str, list[int]] = {}
-    for column in ("f", "d"):  # one after the other, as Spark 3.5 gets a column of 64 flags wrong, in any DataFrame
-        flags = {where: f.expr(where).alias(where) for where, (of, _, _) in asked.items() if of == column}
-        all_rows = dbio.read(spark, path).select("id", *flags.values()).collect()
-        found |= {where: sorted(row["id"] for row in all_rows if row[where]) for where in flags}
+    for start in range(0, len(asked), 4):  # Spark gets some of 32 flags wrong, in any DataFrame of a file
+        some = [*asked][start : start + 4]
+        flags = [f.expr(where).alias(where) for where in some]
+        all_rows = dbio.read(spark, path).select("id", *flags).collect()
+        found |= {where: sorted(row["id"] for row in all_rows if row[where]) for where in some}
     snapshot = dbio.Table(path).snapshot()
     for where, (column, operator, value) in asked.items():
         expected = found[where]

@@ -268,9 +268,11 @@ class PartFiles(FilesInParts):
         directory, tid = rows.dictionary(table["directory"]), rows.dictionary(table["tid"])
         texts, tids = rows.listed(directory.dictionary), rows.listed(tid.dictionary)
         partitions = {code: names.parse_partition(texts[code]) for code in rows.listed(pc.unique(directory.indices))}
-        sizes, codes, of = (rows.listed(it) for it in (table["size"], directory.indices, tid.indices))
-        paths = rows.listed(rows.paths_of(table))
-        return map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
+        for start in range(0, table.num_rows, CHECKED_AT_ONCE):
+            columns = (it.slice(start, CHECKED_AT_ONCE) for it in (table["size"], directory.indices, tid.indices))
+            sizes, codes, of = map(rows.listed, columns)
+            paths = rows.listed(rows.paths_of(table.slice(start, CHECKED_AT_ONCE)))
+            yield from map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
 
     def _checked(self, table: pa.Table) -> pa.Table:
         """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data."""

@@ -132,6 +132,8 @@ class FileRows:
             if may is not None:
                 table = _in_directories(table, is_hopeful)
             yield Window(window.low, window.high, table)
+            del table, tables
+            pa.default_memory_pool().release_unused()  # else threads keep what they read for a while
 
     def of_paths(self, paths: Collection[str]) -> Iterator[pa.Table]:
         """The rows of these paths, and others, in tables as `tables` returns them. Reads only what may have them."""
@@ -210,7 +212,10 @@ def _ends(part: Part, group: int) -> tuple[Key, Key]:
 
 
 def _bounds(chosen: Sequence[tuple[Part, int]]) -> list[Key]:
-    """Between windows. A window ends as soon as row groups with `WINDOW_ROWS` rows have ended in it."""
+    """Between windows. A window ends as soon as row groups with half of `WINDOW_ROWS` have ended in it.
+
+    The others that it has rows of are about as many.
+    """
     firsts = sorted({(*part.groups[i].first,) for part, i in chosen})
     ends = sorted(((*_ends(part, i)[1],), part.groups[i].rows) for part, i in chosen)
     found: list[Key] = []
@@ -219,7 +224,7 @@ def _bounds(chosen: Sequence[tuple[Part, int]]) -> list[Key]:
         while ended < len(ends) and ends[ended][0] <= first:
             count += ends[ended][1]
             ended += 1
-        if count >= WINDOW_ROWS:
+        if 2 * count >= WINDOW_ROWS:
             found.append([*first])
             count = 0
     return found
