@@ -301,6 +301,7 @@ def test_sparks_own_catalog_names_tables(spark: SparkSession, path: str, databas
 @pytest.mark.skipif(not HAS_DATA_SOURCES, reason="Spark 3.5 knows no data source of the name")
 def test_sparks_own_catalog_takes_rows_of_queries_and_frames(spark: SparkSession, path: str, database: str) -> None:
     name, place = f"{database}.views", f"USING dbio LOCATION '{path}'"
+    cached = spark.range(1).cache()  # then Spark refreshes what a statement writes
     refused(
         spark,
         (f"CREATE TABLE {name} {place} AS SELECT 1 / (id - 1) AS x FROM range(3)", PySparkException, "DIVIDE_BY_ZERO"),
@@ -309,7 +310,8 @@ def test_sparks_own_catalog_takes_rows_of_queries_and_frames(spark: SparkSession
     spark.sql(f"CREATE TABLE {name} {place} TBLPROPERTIES ('check.p' = 'id >= 0') AS SELECT id FROM range(3)")
     spark.sql(f"CREATE OR REPLACE TABLE {name} USING dbio AS SELECT id + 1 AS id FROM {name}")
     assert operations(path) == ["overwrite", "append"]
-    spark.range(1).write.format("dbio").mode("append").saveAsTable(name)
+    cached.write.format("dbio").mode("append").saveAsTable(name)
+    cached.unpersist()
     spark.range(9, 10).write.insertInto(name)
     assert rows(spark, f"SELECT id FROM {name}") == [(0,), (1,), (2,), (3,), (9,)]
     spark.range(2).write.format("dbio").option("path", f"{path}2").saveAsTable("places.saved")
@@ -328,7 +330,7 @@ def test_other_tables_of_sparks_own_catalog_are_as_before(spark: SparkSession, t
     assert rows(spark, "SELECT * FROM places.seen") == rows(spark, f"SELECT * FROM {name}") == [(3, None, 4)]
     assert described(spark, name)["Provider"][0] == "parquet"
     spark.sql(f"CREATE TABLE places.like_it LIKE {name}")
-    assert [row[1] for row in rows(spark, "SHOW TABLES IN places")] == ["like_it", "plain", "seen"]
+    assert [row[1] for row in rows(spark, "SHOW TABLES IN places") if not row[2]] == ["like_it", "plain", "seen"]
     refused(
         spark,
         (f"CREATE TABLE {name} (x INT) USING parquet", PySparkException, "ALREADY_EXISTS"),

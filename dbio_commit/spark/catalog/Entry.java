@@ -24,7 +24,7 @@ class Entry {
   private final SparkSession session = Asking.session();
   private final TableIdentifier name;
   private final String location;
-  private final boolean exists;
+  final boolean exists;
 
   Entry(Identifier ident, String location, boolean exists) {
     this.name = named(ident);

@@ -30,6 +30,9 @@ public class NewTable extends SqlTable implements StagedTable {
 
   void written() { isWritten = true; }
 
+  /** Whether Spark's catalog gets its name only by the commit. */
+  boolean hasNoName() { return entry != null && !entry.exists; }
+
   /** REPLACE TABLE without AS writes no rows. */
   public void commitStagedChanges() {
     if (!isWritten) Asking.ask("create", asked);

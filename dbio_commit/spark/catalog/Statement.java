@@ -93,8 +93,9 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Asking.ask(session, "insert", new Object[] {table.token, columns, mode, where, rows,
           options((scala.collection.Map) plan.productElement(i + 1)), Boolean.valueOf(pin.readsTarget)});
     }
-    if (table instanceof NewTable) ((NewTable) table).written();
-    refreshCached(session, target);
+    NewTable created = table instanceof NewTable ? (NewTable) table : null;
+    if (created != null) created.written();
+    if (created == null || !created.hasNoName()) refreshCached(session, target);
     return (Seq) Nil$.MODULE$;
   }
 
