@@ -21,7 +21,7 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value) or name in found:
-            raise InvalidInputError(f"{option} {text!r:.200} is not NAME=VALUE, or has a name that came before")
+            raise InvalidInputError(f"{option} {name!r:.200} is not NAME=VALUE, or has a name that came before")
         found[name] = value
     return found
 
