@@ -34,13 +34,18 @@ class _Groups(NamedTuple):
         """Those of the row groups whose keys are not in `kept`, in runs of neighbours."""
         found: list[_Groups] = []
         for name, i in self.keys:
-            if (name, i) in kept:
-                continue
-            if found and found[-1].last == i - 1:
-                found[-1] = found[-1]._replace(last=i)
-            else:
-                found.append(_Groups(self.part, i, i))
+            if (name, i) not in kept:
+                _add(found, self.part, i)
         return found
+
+
+def _add(runs: list[_Groups], part: Part, i: int) -> None:
+    """Adds a row group to the last run, if it is the neighbour of that run, or else as a run of its own."""
+    last = runs[-1] if runs else None
+    if last and last.part is part and last.last == i - 1:
+        runs[-1] = last._replace(last=i)
+    else:
+        runs.append(_Groups(part, i, i))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +202,7 @@ class FileRows:
         for part, i in chosen:
             first, end = _ends(part, i)
             for window in windows[bisect_right(bounds, first) : bisect_right(bounds, end) + 1]:
-                last = window.groups[-1] if window.groups else None
-                if last and last.part is part and last.last == i - 1:
-                    window.groups[-1] = last._replace(last=i)
-                else:
-                    window.groups.append(_Groups(part, i, i))
+                _add(window.groups, part, i)
         return windows
 
 
