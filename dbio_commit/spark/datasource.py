@@ -39,6 +39,7 @@ from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
+from dbio_commit.spark.session.other_formats import advice_for_option
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
 from dbio_commit.spark.write.plan import WritePlan, plan_write
@@ -46,8 +47,6 @@ from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, en
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
-_OF_SQL = {"versionasof": "versionAsOf", "timestampasof": "timestampAsOf"}
-"""Options of Spark that are for tables in a catalog."""
 _FEED_OPTIONS = {
     "path",
     "readchangefeed",
@@ -160,7 +159,7 @@ class DbioDataSource(DataSource):
             return kind(self._table, spec, options, columns=recorded if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
-        self._check_options(_WRITE_OPTIONS, old={"iftid"})
+        self._check_options(_WRITE_OPTIONS, old={"iftid"} | self._needless(overwrite))
         with explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
@@ -247,20 +246,17 @@ class DbioDataSource(DataSource):
         return self._table.snapshot(self.options.get("asOf"))
 
     def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
-        if "replacewhere" in self.options:
-            raise InvalidInputError(
-                "a data source in Python cannot honour the option replaceWhere, since it cannot look for the rows to "
-                "remove; use dbio.write(df, path, mode='overwrite', replace_where=…)"
-            )
-        if travels := sorted({*_OF_SQL} & set(map(str.lower, self.options))):
-            raise InvalidInputError(
-                f'the data source "dbio" has no option {_OF_SQL[travels[0]]}: use the option asOf, which takes a tid '
-                f"or a time; {_OF_SQL[travels[0]]} is for spark.read.table, of tables in the catalog dbio"
-            )
         if unknown := sorted(set(map(str.lower, self.options)) - known - old):
+            if advice := advice_for_option(unknown[0]):
+                raise InvalidInputError(f'the data source "dbio" has no option {advice}')
             raise InvalidInputError(
                 f'the data source "dbio" knows no option {", ".join(unknown)} here; it knows {", ".join(sorted(known))}'
             )
+
+    def _needless(self, overwrite: bool) -> set[str]:
+        """Options of other formats that say what dbio does anyway."""
+        takes_columns = self._mode(overwrite) == "overwrite" and flag_option(self.options, "overwriteSchema")
+        return {"overwriteschema"} if takes_columns else set()
 
     def _mode(self, overwrite: bool) -> Mode:
         dynamic = self._one_of("partitionOverwriteMode", ("static", "dynamic")) == "dynamic"

@@ -43,7 +43,7 @@ public class Reading extends Rule {
 
   private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
-    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries(Reading::read));
+    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new ReadInSubqueries());
     LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(new Extremes()).transform(replace);
     return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
   }
@@ -184,5 +184,9 @@ public class Reading extends Rule {
       for (int i = 0; i < given.length; i++) given[i] = i < 3 ? ((LogicalRelation) plan).productElement(i) : like.productElement(i);
       return relation(given);
     }
+  }
+
+  private static class ReadInSubqueries extends InSubqueries {
+    LogicalPlan replaced(LogicalPlan plan) { return read(plan); }
   }
 }

@@ -169,7 +169,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
 
     LogicalPlan in(LogicalPlan plan) { return (LogicalPlan) plan.transformUpWithSubqueries(this); }
 
-    Expression in(Expression expression) { return (Expression) expression.transform(new InSubqueries(this::in)); }
+    Expression in(Expression expression) { return (Expression) expression.transform(new PinInSubqueries(this)); }
 
     public boolean isDefinedAt(Object plan) {
       return plan instanceof DataSourceV2Relation && Statements.sqlTable(((DataSourceV2Relation) plan).table()) != null;
@@ -186,5 +186,13 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       }
       return Reading.planOf(read, ((DataSourceV2Relation) plan).output());
     }
+  }
+
+  private static class PinInSubqueries extends InSubqueries {
+    private final Pin pin;
+
+    PinInSubqueries(Pin pin) { this.pin = pin; }
+
+    LogicalPlan replaced(LogicalPlan plan) { return pin.in(plan); }
   }
 }
