@@ -64,7 +64,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -77,6 +77,7 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
+	@echo "make test-fleet        this version and an earlier one at work on one table; make test has it where git has the history"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK) or SPARK=3.5.9, in an environment of its own"
 	@echo "make test-lowest       units, Spark, S3 and Azure on the lowest versions allowed; on Python $(LOWEST_PYTHONS) where it is"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
@@ -141,6 +142,11 @@ test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
 test-readers: setup $(VENV)-peers/delta/.installed $(OLD_SPARK)/.installed
 	@echo "== Tests of what is published, by Delta on Spark and by a plain Spark 3.5"
 	$(PYTEST) tests/integration/test_published_readers.py
+
+test-fleet: setup
+	@git rev-parse --is-shallow-repository | grep -q false || git fetch --quiet --unshallow
+	@echo "== Tests of two versions at work on one table"
+	$(PYTEST) tests/integration/test_mixed_fleet.py
 
 test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
 test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python

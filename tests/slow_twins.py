@@ -181,6 +181,7 @@ SLOW_TWINS = {
     },
     "test_changes_have_the_columns_of_their_end_and_numbers_are_never_cut_off": {"narrowed within", "retyped"},
     "test_a_bad_configuration_exits_with_2_and_says_all_that_is_wrong": {"serve"},
+    "test_both_versions_see_every_state_that_either_of_them_made": {"2-one body", "2-tiny parts"},
     "test_old_multipart_uploads_under_the_root_are_aborted_and_reported": {"make_directory"},
 }
 """The ids of the cases by the name of the test. `conftest.py` marks them `long`."""
