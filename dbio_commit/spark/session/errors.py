@@ -65,8 +65,15 @@ def _convert_exception(error: Any) -> Any:
 def _advice(text: str) -> str | None:
     """What to type instead, if Spark did not understand a statement of another format."""
     _, _, shown = text.partition("== SQL ==\n")
-    advice = advice_for_statement(re.sub(r"^[-^]+$\n?", "", shown, flags=re.MULTILINE)) if shown else None
+    statement = re.sub(r"^[-^]+$\n?", "", shown, flags=re.MULTILINE)
+    if found := _DESCRIBED.search(text):  # Spark takes the word for a table, and the name for one of its columns
+        catalog, _, path = found[2].partition(".")
+        statement = f"DESCRIBE {found[1]} " + (f"{catalog}.`{path}`" if "/" in path else found[2])
+    advice = advice_for_statement(statement)
     return advice and f"For a dbio table, type: {advice}"
+
+
+_DESCRIBED = re.compile(r"table or view `(HISTORY|DETAIL)` .*'DescribeColumn '([^,\n]+),", re.DOTALL | re.IGNORECASE)
 
 
 _PREFIX = "dbio_commit."
