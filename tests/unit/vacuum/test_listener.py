@@ -119,8 +119,8 @@ def test_the_listener_ends_while_clients_are_connected() -> None:
 def test_head_has_the_status_and_the_headers_of_get_and_no_body(path: str) -> None:
     registry = CollectorRegistry()
     Counter("runs", "Runs", registry=registry)
-    pages = {None: "<p>all</p>"}
-    with listening("127.0.0.1", 0, registry, well, pages.get) as url:
+    pages: dict[str | None, str] = {None: "<p>all</p>"}
+    with listening("127.0.0.1", 0, registry, well, lambda table: pages.get(table)) as url:
         head, get = (ask(url, path, method) for method in ("HEAD", "GET"))
     assert head[0] == get[0]
     assert head[1]["Content-Length"] == str(len(get[2])) != "0"

@@ -46,8 +46,8 @@ def of(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def test_live_and_small_files_are_counted(table: Table) -> None:
-    write_days(table, **{"1": bytes(10), "2": bytes(20)})
-    write_days(table, **{"1": bytes(30)})
+    write_days(table, "append", **{"1": bytes(10), "2": bytes(20)})
+    write_days(table, "append", **{"1": bytes(30)})
     metrics = after_vacuum(table)
     assert [of(metrics, f"live_{what}") for what in ("files", "bytes")] == [3, 60]
     assert [of(metrics, f"small_{what}") for what in ("files", "bytes")] == [2, 40], "day=2 has one file only"
@@ -127,7 +127,7 @@ def test_a_publication_lags_since_the_first_commit_that_it_does_not_show(publish
     done = vacuum_one(table, VacuumOptions())
     assert list(done.behind) == [Format.DELTA]
     assert "another" in done.behind[Format.DELTA]
-    behind = {it: (published_at(store, it), why) for it, why in done.behind.items()}
+    behind = {str(it): (published_at(store, it), why) for it, why in done.behind.items()}
     health = look(table.snapshot(), at=clock.now(), vacuumed=in_short(done), behind=behind)
     metrics = Metrics()
     metrics.reported(NAME, replace(RunSummary.of(done), health=health))
@@ -180,7 +180,7 @@ def test_a_format_that_is_no_longer_published_has_no_lag_any_more(published: Tab
 
 def test_a_table_has_one_series_of_each_metric_about_its_state_whatever_its_size(table: Table) -> None:
     for day in range(60):
-        write_days(table, **{str(day): bytes(10)})
+        write_days(table, "append", **{str(day): bytes(10)})
     fake = FakeVacuum()
     fake.does[NAME] = lambda control: summary(table)
     service = Service(config(NAME), vacuum=fake)
