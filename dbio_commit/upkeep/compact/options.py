@@ -60,3 +60,8 @@ class CompactOptions:
 def column_names(given: str | Sequence[str]) -> Sequence[str]:
     """One column may be given as a text alone."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def is_small(size: int, target_size: int) -> bool:
+    """Whether a compaction joins a file of this size with others, if it can. Larger files stay as they are."""
+    return 4 * size < 3 * target_size

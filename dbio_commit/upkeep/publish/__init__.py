@@ -6,10 +6,11 @@ none shows what is not committed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, ObjectNotFoundError
+from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
@@ -32,6 +33,8 @@ __all__ = [
     "parse_formats",
     "publish",
     "publish_as_set",
+    "published_at",
+    "try_to_publish",
 ]
 
 _log = get_logger(__name__)
@@ -89,12 +92,27 @@ def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Non
 
     An error is only logged, since the commit has succeeded. The next commit, vacuum or `dbio publish` catches up.
     """
-    wanted = published_forms(settings)
+    try_to_publish(store, clock, settings)
+
+
+def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dict[Format, str]:
+    """As `publish_as_set`. Returns the formats in which the table could not be published, and why."""
+    wanted, behind = published_forms(settings), dict[Format, str]()
     for it in Format:  # one by one: a table that one format cannot hold is still published in the others
         if it not in wanted:
             continue
         with courtesy(_log, _LAGS, store.url, it):
-            publish(store, clock, [it])
+            try:
+                publish(store, clock, [it])
+            except Exception as error:
+                behind[it] = str(error) if isinstance(error, DbioError) else type(error).__name__
+                raise
+    return behind
+
+
+def published_at(store: Store, format: Format) -> datetime | None:
+    """When the table was last published in this format, by one listing; None if it never was."""
+    return max((it.modified for it in store.list_directory(DIRECTORIES[format]).entries), default=None)
 
 
 _LAGS = "%s is behind in the format %s, until it is published again by the next commit, vacuum or `dbio publish`"

@@ -33,7 +33,7 @@ from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, try_to_publish
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.packed import Paths
@@ -105,7 +105,7 @@ class TableVacuum:
             snapshot = read_snapshot(self._store, self._clock)
         if not self._hands.dry_run:
             # Before files are deleted that an outdated publication still names.
-            publish_as_set(self._store, self._clock, snapshot.settings)
+            self._hands.behind = try_to_publish(self._store, self._clock, snapshot.settings)
         left = self._delete_files(snapshot)
         assumed = len(self._hands.aborted) if self._hands.dry_run else 0
         is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
