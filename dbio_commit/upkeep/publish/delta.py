@@ -6,7 +6,7 @@ compared with the whole state of the log, which also repairs what an earlier ver
 section 14.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,7 +60,7 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_path,
 )
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
-from dbio_commit.upkeep.publish.difference import Difference, UnknownError, compared, made_by
+from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.live import Live, columns_of, describe
 from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
@@ -171,7 +171,7 @@ def _collect(
         removed=sorted(removed),
         metadata=metadata if is_other else None,
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
-        data_change=_changes_data(live.snapshot, writers, removed),
+        data_change=changes_data(live.snapshot, writers, removed),
     )
     return _Found(before, change, protocol)
 
@@ -187,16 +187,6 @@ def _refuse_respelled(store: Store, unlike: Mapping[str, str]) -> None:
             f"readers of Delta would take a column for null in {len(unlike)} files of {store.url}, first {path}: "
             f"{problem}. Run `{command('dbio', 'compact', store.url)}`, which writes them anew, then publish again"
         )
-
-
-def _changes_data(snapshot: Snapshot, writers: Collection[str | None], gone: Collection[str]) -> bool:
-    """Whether rows may have changed. They have not if all added files were made by rewrites that keep rows, and if
-    these rewrites removed exactly the files that are gone. `writers` made the added files."""
-    commits = [commit for commit in snapshot.transactions if commit.tid in writers]
-    if not commits or any(it.marker.is_data_change for it in commits) or len(commits) < len(writers):
-        return True
-    whole = snapshot.whole({it.tid for it in commits})
-    return {path for commit in whole for path in commit.marker.removed} != set(gone)
 
 
 def _engine() -> str:
