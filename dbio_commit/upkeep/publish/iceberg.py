@@ -264,7 +264,7 @@ class _Next:
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
         )
-        is_done = False
+        is_useless = True
         try:
             entries = Entries(
                 self._store,
@@ -282,12 +282,16 @@ class _Next:
             rest = self._rewrite(before, change, sink, paths)
             list_url = sink.finish(rest, self._location, parent_id=metadata.current_snapshot_id if metadata else None)
             snapshot = self._snapshot(snapshot_id, sequence_number, list_url, change, sink)
-            found = self._create(snapshot, mapping, change)
-            is_done = found is not None
-            return found
+            is_useless = False  # from now on, another error may mean that the version was created
+            number = self._create(snapshot, mapping)
+            is_useless = number is None
         finally:
-            if not is_done:
+            if is_useless:
                 sink.discard()
+        if number is None:
+            return None
+        self._point_to(number)
+        return self._report(number, change)
 
     @property
     def _mapping(self) -> str | None:
@@ -373,7 +377,8 @@ class _Next:
             **parent,
         )
 
-    def _create(self, snapshot: SnapshotEntry, mapping: str, change: _Change) -> Published | None:
+    def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
+        """The number of the version; None if another publisher was faster."""
         number = self._listing.last + 1
         origin = Origin(table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock))
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
@@ -388,9 +393,8 @@ class _Next:
         if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
             _remember(self._store, 0, b"")
             return None
-        self._point_to(number)
         _remember(self._store, number, body)
-        return self._report(number, change)
+        return number
 
     def _point_to(self, number: int) -> None:
         """Some readers follow the hint alone. If this was slow, others may have pointed to a higher number before."""

@@ -70,9 +70,9 @@ def entry_schema(partition: Sequence[tuple[Field, str]]) -> dict[str, Any]:
     values, known = [], set[str]()
     for (field, kind), name in zip(partition, names, strict=True):
         told = avro_type(kind)
-        if isinstance(told, dict) and told.get("name") in known:
-            told = told["name"]  # Avro names a type once
-        elif isinstance(told, dict) and "name" in told:
+        if isinstance(told, dict) and "name" in told:
+            if told["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
+                told = {**told, "name": f"{told['name']}_{field['field-id']}"}
             known.add(told["name"])
         values.append(_optional(name if are_unique else f"_{field['field-id']}", told, field["field-id"]))
     data_file = {

@@ -157,9 +157,22 @@ def _stays(old: Any, kind: Any) -> bool:
 
 
 def has_other_types(old: Sequence[Field], new: Sequence[Field]) -> bool:
-    """Whether a column that is not nested kept its id, and got another type."""
-    types = {it["id"]: it["type"] for it in old if isinstance(it["type"], str)}
-    return any(types.get(it["id"], it["type"]) != it["type"] for it in new)
+    """Whether a column or a field inside it that is in both has another type or id than before."""
+    before = {path: told for it in old for path, told in _leaves((), *_as_inside(it))}
+    after = {path: told for it in new for path, told in _leaves((), *_as_inside(it))}
+    return any(before[path] != told for path, told in after.items() if path in before)
+
+
+def _as_inside(field: Field) -> tuple[int, str, Any]:
+    return field["id"], field["name"], field["type"]
+
+
+def _leaves(above: Path, field_id: int, name: str, kind: Any) -> Iterator[tuple[Path, tuple[int, str]]]:
+    """The id and the type of a field, and of all fields in it."""
+    path = (*above, name.lower())
+    yield path, (field_id, kind if isinstance(kind, str) else kind["type"])
+    for it in _inside(kind):
+        yield from _leaves(path, *it)
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------
@@ -209,7 +222,7 @@ def name_mapping(schema: IcebergSchema, before: str | None, spellings: Spellings
         inner = [mapped(*it, (*path, it[1].lower())) for it in _inside(kind)]
         return {**found, "fields": inner} if inner else found
 
-    top = [mapped(it["id"], it["name"], it["type"], (it["name"].lower(),)) for it in schema.fields]
+    top = [mapped(*_as_inside(it), (it["name"].lower(),)) for it in schema.fields]
     return json.encode(top).decode()
 
 
