@@ -456,6 +456,22 @@ def test_decimals_without_bounds_are_looked_at(table: Table) -> None:
         table.publish("iceberg")
 
 
+def test_files_with_field_ids_of_another_table_are_refused_until_a_compaction_drops_the_ids(tmp_path: Path) -> None:
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "7"})
+    inner = pa.field("s", pa.struct([pa.field("x", pa.int64(), metadata={"PARQUET:field_id": "9"})]))
+    for i, one in enumerate((field, inner)):
+        table = Table(tmp_path / str(i))
+        with table.begin() as transaction:
+            pq.write_table(pa.table([pa.array([], one.type)], pa.schema([one])), transaction.new_file())
+        assert table.history()[0].metrics["numFilesWithIds"] == 1
+        with pytest.raises(InvalidInputError, match="has field ids of another table"):
+            table.publish("iceberg")
+        with table.begin() as transaction:
+            pq.write_table(pa.table([pa.array([], one.type)], names=[one.name]), transaction.new_file())
+        table.compact()
+        table.publish("iceberg")
+
+
 def test_a_file_whose_rows_nobody_counted_is_looked_at(table: Table) -> None:
     transaction = table.begin()
     transaction.inspector = None
