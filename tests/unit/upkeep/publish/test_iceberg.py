@@ -15,16 +15,13 @@ import pytest
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError, UnsupportedTableError
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.protocol.markers.files import Bounds
-from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import Control
 from tests import iceberg_reader
 from tests.builders import columns
 from tests.faults import calls_to, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
-from vacuum import VacuumOptions
 
 DIRECTORY = iceberg_reader.DIRECTORY
 
@@ -118,7 +115,6 @@ def test_what_an_append_puts_grows_with_its_own_files_alone(table: Table) -> Non
 @pytest.mark.long
 def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
     store, read = memory_of(table), 0
-    options = VacuumOptions(retention_hours=1.0, checkpoint_after=20)
     for number in range(10_000):
         commit(table)
         with calls_to(store) as calls:
@@ -128,7 +124,7 @@ def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
         read += own.count("get")
         table.clock.advance(timedelta(seconds=60))  # type: ignore[attr-defined]
         if number % 200 == 199:
-            vacuum_table(store, table.clock, options, Control())
+            table.vacuum(retention_hours=1.0, force=True)
             assert len(iceberg_reader.numbers(store)) < 400
     assert len(json.dumps(iceberg_reader.metadata(store))) < 25_000
     assert len(iceberg_reader.manifests(store)) < 60

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table import StaticTable
 
 from dbio_commit import Table
 from dbio_commit.store import open_store, parse_location
@@ -19,6 +18,9 @@ from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.publish import iceberg_merging
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.table import StaticTable
 
 pytestmark = in_both_forms
 

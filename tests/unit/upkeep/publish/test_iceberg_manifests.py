@@ -14,8 +14,6 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import read_manifest_list
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.upkeep.publish import iceberg_manifests
@@ -38,6 +36,10 @@ from dbio_commit.upkeep.publish.iceberg_manifests import (
     read_entries,
 )
 from dbio_commit.upkeep.publish.iceberg_merging import to_merge
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import read_manifest_list
 
 KINDS = ["date", "decimal(9, 2)", "timestamptz", "string", "boolean", "decimal(9, 2)"]
 FORM = Form(

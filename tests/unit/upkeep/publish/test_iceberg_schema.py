@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.types import TYPES
@@ -21,6 +19,10 @@ from dbio_commit.upkeep.publish.iceberg_schema import (
     partition_fields,
     spellings_in,
 )
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 _KINDS = st.recursive(
     st.sampled_from(["byte", "integer", "long", "float", "double", "decimal(5,2)", "decimal(9,2)", "decimal(9,4)",

@@ -9,6 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dbio_commit.protocol.partition_values import write
+from dbio_commit.protocol.types import type_of
+from dbio_commit.protocol.types.bounds import shorten_max, shorten_min
+from dbio_commit.upkeep.publish.iceberg_schema import iceberg_type
+from dbio_commit.upkeep.publish.iceberg_values import (
+    bound_bytes,
+    partition_value,
+    plain,
+    scale_of,
+    summarize,
+    to_bytes,
+)
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
 from pyiceberg.conversions import from_bytes
 from pyiceberg.conversions import to_bytes as theirs
 from pyiceberg.types import (
@@ -24,19 +39,6 @@ from pyiceberg.types import (
     StringType,
     TimestampType,
     TimestamptzType,
-)
-
-from dbio_commit.protocol.partition_values import write
-from dbio_commit.protocol.types import type_of
-from dbio_commit.protocol.types.bounds import shorten_max, shorten_min
-from dbio_commit.upkeep.publish.iceberg_schema import iceberg_type
-from dbio_commit.upkeep.publish.iceberg_values import (
-    bound_bytes,
-    partition_value,
-    plain,
-    scale_of,
-    summarize,
-    to_bytes,
 )
 
 THEIRS: dict[str, PrimitiveType] = {
