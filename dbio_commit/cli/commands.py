@@ -419,11 +419,13 @@ def set_settings(
 def publish(
     path: _Path,
     to: Annotated[
-        list[str], typer.Option(metavar="FORMAT", show_default=False, help="delta, spark or symlink; repeatable.")
+        list[str],
+        typer.Option(metavar="FORMAT", show_default=False, help="delta, iceberg, spark or symlink; repeatable."),
     ],
     as_json: _Json = False,
 ) -> None:
-    """Publish the table as it is now for other engines: as a Delta log, as Spark's list of files, or as Hive manifests.
+    """Publish the table as it is now for other engines: as a Delta log, as Iceberg's metadata, as Spark's list of
+    files, or as Hive manifests.
 
     They read exactly this snapshot until the next publication. In a pipe: format, number, tid, files, files added,
     files removed, and whether anything was new, separated by tabs.

@@ -33,6 +33,7 @@ from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer, Inspector
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.doubtful import FILES_WITH_IDS
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
@@ -255,7 +256,7 @@ class Transaction:
                 whole=self._whole,
                 read=self._read,
                 replaced=self._replaced,
-                counted=metrics or {},
+                counted={**(metrics or {}), **self._with_ids()},
                 began_s=began_s,
             )
             commit = self._root.commit(draft)
@@ -381,6 +382,11 @@ class Transaction:
             self._footers |= {it.path: it for it in seen}  # `require_files` reports missing files
             self._unseen.clear()
         return [info for info in self._staged.values() if info is not None]
+
+    def _with_ids(self) -> dict[str, int]:
+        """How many new files have field ids of another table: publications for Iceberg ask for that."""
+        count = sum(footer.has_ids for footer in self._footers.values())
+        return {FILES_WITH_IDS: count} if count else {}
 
     def _look_at(self, paths: list[str]) -> list[Footer | None]:
         """The footers or sizes of the files. None for a file that is not there."""

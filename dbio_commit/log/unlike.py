@@ -58,12 +58,16 @@ def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) ->
     return {path: wrong for path, wrong in told if wrong}
 
 
-def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
-    """Without files that are not Parquet: these cannot be rewritten."""
+def find_doubtful(snapshot: Snapshot, columns: Mapping[str, Any]) -> list[str]:
+    """The files of the snapshot that no dbio writer made to fit the columns."""
     names = [field["name"] for field in columns["fields"]]
     files = doubtful_files(snapshot.transactions, snapshot.files, names, columns_of=snapshot.columns_of)
-    doubtful = [file.path for file in files]
-    for path, footer in look_at_all(store, doubtful):
+    return [file.path for file in files]
+
+
+def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
+    """Without files that are not Parquet: these cannot be rewritten."""
+    for path, footer in look_at_all(store, find_doubtful(snapshot, columns)):
         if footer is not None and not footer.broken:
             yield path, footer
 

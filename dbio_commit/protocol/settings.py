@@ -51,6 +51,8 @@ class Format(StrEnum):
     """The list of files that Spark's own file sink writes, for plain `spark.read.parquet`."""
     SYMLINK = "symlink"
     """Lists of files by partition, for Hive, Presto, Trino and Athena."""
+    ICEBERG = "iceberg"
+    """Metadata of an Iceberg table, for tools that read Iceberg tables."""
 
 
 def words_of(text: str) -> tuple[str, ...]:

@@ -242,7 +242,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     "publish": Procedure(
         "publishes the table for other engines",
         _publish,
-        (Parameter("to", "ARRAY<STRING>", "of delta, spark and symlink"),),
+        (Parameter("to", "ARRAY<STRING>", "of delta, iceberg, spark and symlink"),),
     ),
     "changes": Procedure(
         "the rows that commits inserted and deleted, if they are few; dbio_changes has no limit",
