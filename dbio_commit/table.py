@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
-    from dbio_commit.log.frames import Filter
+    from dbio_commit.log.frames.request import Filter, Where
+    from dbio_commit.log.frames.scan import Scan
     from dbio_commit.spark.rewrite.clauses import Clause
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
@@ -139,15 +140,37 @@ class Table:
         return found if where is None else found.where(where, time_zone=time_zone)
 
     def to_pandas(
-        self, columns: Sequence[str] | None = None, filter: "Filter | None" = None, *, as_of: AsOf = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
     ) -> "pandas.DataFrame":
-        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains `columns` and `filter`.
+        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains the other parameters.
 
-        A snapshot also has `to_arrow`, `to_polars` and `to_duckdb`. Raises what these methods raise.
+        `scan` gives the same rows to Polars, DuckDB and pyarrow. Raises what these methods raise.
 
             frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
         """
-        return self.snapshot(as_of).to_pandas(columns, filter)
+        return self.snapshot(as_of).to_pandas(columns, filter, where=where, time_zone=time_zone)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: "Where | None" = None,
+        *,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
+    ) -> "Scan":
+        """Some rows and columns of `snapshot(as_of)`, for pandas, Polars, DuckDB or pyarrow, in memory or lazily.
+
+        `Snapshot.scan` explains `columns`, `where` and `time_zone`. Raises what it and `snapshot` raise.
+
+            table.scan(["id", "amount"], "day = '2026-11-20'").to_lazy()
+        """
+        return self.snapshot(as_of).scan(columns, where, time_zone=time_zone)
 
     def read(self, spark: "SparkSession", as_of: AsOf = None, *, where: str | None = None) -> "DataFrame":
         """The rows as a DataFrame of Spark: see `dbio.read`."""
