@@ -44,10 +44,10 @@ class Request:
 
     @cached_property
     def target(self) -> pa.Schema:
-        """The columns to read: those that are asked for, and those that the condition uses, in the table's order."""
-        used = {*self.wanted, *(self.condition.columns() if self.condition else ())}
+        """The columns to read: those that are asked for, in their order, then others that the condition uses."""
         schema = kinds.arrow_schema(self.columns, where=self.snapshot.url)
-        return pa.schema([field for field in schema if field.name in used])
+        used = dict.fromkeys([*self.wanted, *(self.condition.columns() if self.condition else ())])
+        return pa.schema([schema.field(name) for name in used])
 
     @cached_property
     def files(self) -> Sequence[DataFile]:

@@ -81,9 +81,9 @@ class Scan:
         """The rows as a relation of the DuckDB connection, or of DuckDB's default connection.
 
         The call looks at the footers of the files. DuckDB reads the rows when a query runs, as often as queries
-        run, and leaves out partitions, columns and row groups that the query does not need. The rows of files that neither
-        DuckDB nor pyarrow can read with the table's columns are in memory; `dbio compact --rewrite-types` rewrites
-        such files. Raises MissingPackageError without DuckDB.
+        run, and leaves out partitions, columns and row groups that the query does not need. The rows of files that
+        neither DuckDB nor pyarrow can read with the table's columns are in memory; `dbio compact --rewrite-types`
+        rewrites such files. Raises MissingPackageError without DuckDB.
         """
         from dbio_commit.log.frames.duckdb_view import to_duckdb
 
