@@ -26,18 +26,20 @@ class Match(Enum):
 
 
 def match(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Collection[str]) -> tuple[Match, str]:
-    """How the file matches the target without the partition columns; and if it is OTHER, why, as text."""
+    """How the file matches the target without the partition columns. And why pyarrow's own reader would not find the
+    table's rows in it, as text; empty if it would.
+    """
     leaves = range(len(parquet.schema))
     is_old = any(parquet.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
     own = {field.name: field.type for field in parquet.schema_arrow}
     spelled = {name.lower(): name for name in own}
     outside = {name.lower() for name in partition}
-    found = Match.CAST if is_old else Match.SAME
+    found, why = Match.CAST if is_old else Match.SAME, ""
     for field in target:
         lower = field.name.lower()
         if lower in outside:
-            continue
-        if lower not in spelled:
+            why = f"it has the partition column {field.name!r:.100}, too" if lower in spelled else why
+        elif lower not in spelled:
             found = Match.CAST
         elif spelled[lower] != field.name:
             return Match.OTHER, f"it spells the column {field.name!r:.100} as {spelled[lower]!r:.100}"
@@ -45,7 +47,7 @@ def match(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Collection[s
             if not _is_cast(own[field.name], field.type):
                 return Match.OTHER, f"its column {field.name!r:.100} is {own[field.name]}, not {field.type}"
             found = Match.CAST
-    return found, ""
+    return found, why
 
 
 def is_same(own: Any, wanted: Any) -> bool:

@@ -11,7 +11,6 @@ import pyarrow.fs as pfs
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
-from dbio_commit.data.alike import Match
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_arrow
 from dbio_commit.log.frames.matching import Matched, match_files
@@ -21,9 +20,16 @@ from dbio_commit.store import Store
 
 def to_dataset(request: Request) -> ds.Dataset:
     """See `Snapshot.to_dataset`."""
+    for column in request.condition.columns() if request.condition else ():
+        if pa.types.is_floating(request.target.field(column).type):
+            raise InvalidInputError(
+                f"a dataset cannot be filtered by {column!r:.100}: pyarrow takes the bounds of such numbers in "
+                "a footer for all values, and loses NaN, which many writers leave out of bounds. Use to_arrow, "
+                "to_batches or to_lazy with this condition, or filter what the dataset returns"
+            )
     matched = match_files(request, request.files, request.target)
     for it in matched:
-        if it.match is Match.OTHER:
+        if it.why:
             url = request.store.url_of(it.file.path)
             raise InvalidInputError(
                 f"pyarrow's own reader would not find the table's columns in {url}: {it.why}. Use to_arrow, to_batches "
@@ -34,7 +40,7 @@ def to_dataset(request: Request) -> ds.Dataset:
 
 
 def dataset_of(request: Request, files: Sequence[Matched]) -> ds.Dataset:
-    """The files, none of which is Match.OTHER, as a dataset with the columns to read."""
+    """The files, in which pyarrow finds the table's rows, as a dataset with the columns to read."""
     store, target = request.store, request.target
     read_options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     format = ds.ParquetFileFormat(read_options=read_options)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbio_commit.base.packages import require
-from dbio_commit.data.alike import Match
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
@@ -28,14 +27,15 @@ def to_duckdb(request: Request, connection: "duckdb.DuckDBPyConnection | None") 
     on: duckdb.DuckDBPyConnection = connection or library.default_connection()
     matched = match_files(request, request.files, request.target)
     native = [it for it in matched if it.is_native(request)]
-    cast = [it for it in matched if it.match is not Match.OTHER and not it.is_native(request)]
-    other = [it.file for it in matched if it.match is Match.OTHER]
-    parts = [_native(request, native, on)] if native else []
+    cast = [it for it in matched if not it.is_native(request) and not it.why]
+    other = [it.file for it in matched if not it.is_native(request) and it.why]
+    parts = [_plain(_native(request, native, on), request.target)] if native else []
     if cast:
-        parts.append(on.from_arrow(dataset_of(request, cast)))
+        parts.append(_plain(on.from_arrow(dataset_of(request, cast)), request.target))
     if other or not parts:
         batches = read_batches(request, other, request.target)
-        parts.append(on.from_arrow(pa.Table.from_batches(batches, schema=request.target)))
+        rows = pa.Table.from_batches(batches, schema=request.target)
+        parts.append(_plain(on.from_arrow(rows), request.target))
     found = parts[0]
     for part in parts[1:]:
         found = found.union(part)
@@ -50,26 +50,34 @@ def _native(request: Request, files: Sequence[Matched], on: "duckdb.DuckDBPyConn
     target, store = request.target, request.store
     parts = {column.lower() for column in request.snapshot.partition_columns}
     paths = [f"{store.url}/{it.file.path}" for it in files]
+    read = "SELECT * FROM read_parquet($paths, hive_partitioning = false, union_by_name = false"
     outside = [field for field in target if field.name.lower() in parts]
-    columns = ", ".join(f"{'partitions' if field in outside else 'files'}.{_quoted(field.name)}" for field in target)
-    read = "read_parquet($paths, hive_partitioning = false, union_by_name = false"
     if not outside:
-        return on.sql(f"SELECT {columns} FROM {read}) AS files", params={"paths": paths})
+        return on.sql(f"{read})", params={"paths": paths})
     values: dict[str, Any] = {
         field.name: pa.array([_value(it, field, request) for it in files], field.type) for field in outside
     }
     name = _unused("file", target)
     partitions = on.from_arrow(pa.table({name: pa.array(paths, pa.string()), **values}))
-    rows = on.sql(f"SELECT * FROM {read}, filename = {_text(name)})", params={"paths": paths})
-    return _joined(rows, partitions, name, columns)
-
-
-def _joined(rows: Any, partitions: Any, name: str, columns: str) -> "duckdb.DuckDBPyRelation":
+    rows = on.sql(f"{read}, filename = {_text(name)})", params={"paths": paths})
     condition = f"files.{_quoted(name)} = partitions.{_quoted(name)}"
-    found: duckdb.DuckDBPyRelation = (
-        rows.set_alias("files").join(partitions.set_alias("partitions"), condition).project(columns)
-    )
-    return found
+    columns = [f"{'partitions' if field in outside else 'files'}.{_quoted(field.name)}" for field in target]
+    return rows.set_alias("files").join(partitions.set_alias("partitions"), condition).project(", ".join(columns))
+
+
+def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDBPyRelation":
+    """The columns, without what DuckDB thinks to know of floating-point ones.
+
+    It takes the bounds in a footer for all values, and finds no NaN, which many writers leave out of bounds. Neither
+    does pyarrow, which gets its filters. DuckDB knows nothing of the value of TRY, which costs no time.
+    """
+    columns = [(_quoted(field.name), _has_floats(field.type)) for field in target]
+    return rows.project(", ".join(f"TRY({name}) AS {name}" if is_odd else name for name, is_odd in columns))
+
+
+def _has_floats(kind: Any) -> bool:
+    inside = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_floating(kind) or any(map(_has_floats, inside))
 
 
 def _value(it: Matched, field: Any, request: Request) -> Any:

@@ -19,7 +19,7 @@ class Matched(NamedTuple):
     file: DataFile
     match: Match
     why: str
-    """Why the file is Match.OTHER."""
+    """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
     rows: int
 
     def is_native(self, request: Request) -> bool:

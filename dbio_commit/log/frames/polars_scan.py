@@ -27,18 +27,35 @@ _FILES_AT_ONCE = 256
 """Files whose footers are looked at before the first of them is read."""
 
 
+_DIRECT_FILES = 1_000
+"""With more files, those that a query does not need are worth leaving out before their footers are read."""
+
+
 def to_lazy(request: Request) -> "polars.LazyFrame":
     """See `Snapshot.to_lazy`."""
     pl = require("polars", what="to_lazy")
     from polars.io.plugins import register_io_source
 
     target = request.target
-    found: polars.LazyFrame = register_io_source(
-        partial(_scan, request), schema=pl.from_arrow(target.empty_table()).schema, is_pure=True
-    )
+    found: polars.LazyFrame | None = _direct(request)
+    if found is None:
+        schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
+        found = register_io_source(partial(_scan, request), schema=schema, is_pure=True)
     if request.condition is not None:
         found = found.filter(for_polars(request.condition, target))
     return found if list(request.wanted) == target.names else found.select(list(request.wanted))
+
+
+def _direct(request: Request) -> "polars.LazyFrame | None":
+    """The files as a scan of Polars alone, which is the fastest; None if only `_scan` finds all rows, or reads less.
+
+    Polars itself leaves out row groups. It cannot leave out partitions, since it does not know their values.
+    """
+    files = request.files
+    if not 0 < len(files) <= _DIRECT_FILES or request.snapshot.partition_columns or not request.store.is_disk:
+        return None
+    matched = match_files(request, files, request.target)
+    return _native(request, matched, request.target) if all(it.is_native(request) for it in matched) else None
 
 
 def _scan(
@@ -86,7 +103,7 @@ def _frames(
             lazy = _native(request, native, target)
             lazy = lazy if keep is None else lazy.filter(keep)
             lazy = lazy if n_rows is None else lazy.head(n_rows)
-            yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=False)
+            yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=False, engine="streaming")
         others = [it.file for it in some if not it.is_native(request)]
         for batch in read_batches(request, others, target, skipping=told):
             frame = pl.DataFrame(pl.from_arrow(batch))
