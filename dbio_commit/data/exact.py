@@ -232,8 +232,8 @@ _OF_NAN: Mapping[str, Callable[[str], Condition]] = {
     "=": IsNaN,
     "==": IsNaN,
     ">=": IsNaN,
-    ">": lambda column: AnyOf(()),
-    "<=": lambda column: IsNull(column, False),
+    ">": lambda column: AllOf((IsNaN(column), IsNaN(column, False))),
+    "<=": lambda column: AnyOf((IsNaN(column), IsNaN(column, False))),
     "<": lambda column: IsNaN(column, False),
     "!=": lambda column: IsNaN(column, False),
 }
