@@ -431,6 +431,7 @@ class Table:
         *,
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
+        rewrite_types: bool = False,
     ) -> CompactReport:
         """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
@@ -439,6 +440,9 @@ class Table:
         - `z_order`: instead, columns along whose Z-curve the rows lie, so that each part of a file has few values of
           each of them.
         - `min_files`: fewer files than this, that would become one, stay as they are.
+        - `rewrite_types`: also rewrites files, of any size, with columns of other types than the table, which was
+          widened since: not all readers convert them. The report says how many there were (`other_types`). Looks at
+          the footer of each file.
         - `dry_run`: reports the same, and changes nothing.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
@@ -454,6 +458,7 @@ class Table:
             sort_by=column_names(sort_by),
             z_order=column_names(z_order),
             min_files=min_files,
+            rewrite_types=rewrite_types,
         )
         return compact(self.store, self.clock, options, dry_run=dry_run)
 

@@ -195,6 +195,9 @@ def test_by_the_delta_log_a_respelled_column_is_null(tmp_path: Path) -> None:
     assert set(deltalake(table.url)) == {None, 1}
     with pytest.raises(Exception, match=r"(?i)decimal|type|scale"):
         pl.scan_delta(table.url).collect()
+    assert table.compact(1, rewrite_types=True).other_types == 2
+    table.publish("delta")
+    assert readers_of(table.url) == set(READERS)
 
 
 # --- the plain list of files --------------------------------------------------------------------------------------
