@@ -32,15 +32,15 @@ def make(table: Table, partition: Mapping[str, Any] | None = None) -> None:
             pq.write_table(pa.table({"id": IDS}), stream)
 
 
-def deltalake(url: str, options: Any = None) -> list[int]:
+def deltalake(url: str, options: Any = None) -> list[Any]:
     return pa.table(DeltaTable(url, storage_options=options).to_pyarrow_table())["id"].to_pylist()
 
 
-def polars(url: str, options: Any = None) -> list[int]:
+def polars(url: str, options: Any = None) -> list[Any]:
     return pl.scan_delta(url, storage_options=options).collect()["id"].to_list()
 
 
-READERS: Mapping[str, Callable[..., list[int]]] = {"delta-rs": deltalake, "Polars": polars}
+READERS: Mapping[str, Callable[..., list[Any]]] = {"delta-rs": deltalake, "Polars": polars}
 
 
 def readers_of(url: str, options: Any = None) -> set[str]:
@@ -202,7 +202,7 @@ def test_by_the_delta_log_a_respelled_column_is_null(tmp_path: Path) -> None:
 
 # --- the plain list of files --------------------------------------------------------------------------------------
 
-BY_LIST: Mapping[str, Callable[[list[str]], list[Any]]] = {
+BY_LIST: Mapping[str, Callable[[Any], list[Any]]] = {
     "DuckDB": lambda urls: [row[0] for row in duckdb.read_parquet(urls).select("id").fetchall()],
     "pandas": lambda urls: list(pd.read_parquet(urls)["id"]),
     "Polars": lambda urls: pl.scan_parquet(urls, glob=False).collect()["id"].to_list(),

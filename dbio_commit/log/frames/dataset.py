@@ -42,7 +42,8 @@ def to_dataset(request: Request) -> ds.Dataset:
 def dataset_of(request: Request, files: Sequence[Matched]) -> ds.Dataset:
     """The files, in which pyarrow finds the table's rows, as a dataset with the columns to read."""
     store, target = request.store, request.target
-    read_options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    options: Any = ds.ParquetReadOptions  # its stubs lack defaults
+    read_options = options(coerce_int96_timestamp_unit="us")
     format = ds.ParquetFileFormat(read_options=read_options)
     filesystem = pfs.LocalFileSystem() if store.is_disk else _filesystem(store)
     fragments = [
@@ -73,7 +74,7 @@ def _filesystem(store: Store) -> pfs.FileSystem:
     with needs("to_dataset"):
         from fsspec.spec import AbstractFileSystem
 
-    class Files(AbstractFileSystem):
+    class Files(AbstractFileSystem):  # type: ignore[misc]
         cachable = False
         protocol = "dbio"
 
@@ -85,4 +86,5 @@ def _filesystem(store: Store) -> pfs.FileSystem:
                 raise io.UnsupportedOperation(mode)
             return store.open_read(path)
 
-    return pfs.PyFileSystem(pfs.FSSpecHandler(Files()))
+    handler: Any = pfs.FSSpecHandler  # its stubs take it for abstract
+    return pfs.PyFileSystem(handler(Files()))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import Empty, Full, Queue
 from threading import Event
 from typing import Any, TypeVar
@@ -51,7 +52,7 @@ def read_batches(
     own condition does.
     """
     read = _reader(request, target, request.condition, skipping)
-    return _ahead([(lambda file=file: read(file)) for file in files])
+    return _ahead([partial(read, file) for file in files])
 
 
 def batch_reader(request: Request) -> pa.RecordBatchReader:

@@ -131,7 +131,7 @@ def test_a_file_may_have_other_columns_in_another_order(table: Table) -> None:
 
 def test_narrower_types_and_old_times_are_converted(table: Table) -> None:
     put(table, FULL, "2026-01-01")
-    narrow = {"id": pa.array([3], pa.int32()), "price": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}
+    narrow: dict[str, Any] = {"id": pa.array([3], pa.int32()), "price": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}
     put(table, pa.table({**narrow, "x": pa.array([1.5], pa.float32())}), "2026-01-01")
     put(table, FULL, "2026-01-02", use_deprecated_int96_timestamps=True)
     assert agree(table.snapshot()) == 5

@@ -2,8 +2,9 @@
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -123,11 +124,12 @@ def test_only_the_columns_that_a_query_needs_are_fetched(remote: tuple[Table, Co
     snapshot = table.snapshot()
     size = sum(file.size for file in snapshot.files)
     total = sum(range(6 * ROWS))
-    for find in (
+    finds: list[Callable[[], Any]] = [
         lambda: snapshot.to_lazy().select(pl.col("id").sum()).collect().item(),
-        lambda: sum(pa.compute.sum(batch["id"]).as_py() for batch in snapshot.to_batches(["id"])),
+        lambda: sum(sum(batch["id"].to_pylist()) for batch in snapshot.to_batches(["id"])),
         lambda: snapshot.to_duckdb().aggregate("sum(id)").fetchall()[0][0],
-    ):
+    ]
+    for find in finds:
         store.forget()
         assert find() == total
         assert store.bytes_read < 0.4 * size
@@ -188,7 +190,7 @@ def test_what_is_asked_for_wrongly_is_refused(filled: tuple[Table, CountingStore
 def test_a_scan_says_what_it_is(filled: tuple[Table, CountingStore]) -> None:
     table, _ = filled
     scan = table.scan(["day", "ID"], [("day", "=", "2026-11-21")])
-    assert scan.schema == pa.schema([("day", pa.date32()), ("id", pa.int64())])
+    assert scan.schema == pa.schema([pa.field("day", pa.date32()), pa.field("id", pa.int64())])
     assert repr(scan) == "Scan('memory://table': 2 columns of at most 2 files)"
     assert scan.to_pandas().shape == (2 * ROWS, 2)
 
@@ -204,7 +206,7 @@ def test_items_come_in_order_and_few_are_made_ahead() -> None:
             made.append(number)
             yield number * 100 + item
 
-    found = _ahead([(lambda number=number: source(number)) for number in range(20)])
+    found = _ahead([partial(source, number) for number in range(20)])
     assert [next(found) for _ in range(150)] == list(range(150))
     assert len(made) < 150 + reading._AT_ONCE * (reading._HELD + 2) + 100
     assert list(found) == list(range(150, 2000))
@@ -217,7 +219,7 @@ def test_an_error_of_a_source_comes_in_its_place_and_closing_stops_all() -> None
             raise ValueError("broken")
         yield from range(100)
 
-    sources = [(lambda number=number: source(number)) for number in range(10)]
+    sources = [partial(source, number) for number in range(10)]
     with pytest.raises(ValueError, match="broken"):
         list(_ahead(sources))
     found = _ahead(sources)
@@ -256,7 +258,7 @@ def test_filters_of_polars_are_read_as_far_as_they_are_certain(expression: pl.Ex
 
     seen: list[pl.Expr] = []
 
-    def scan(columns: Any, predicate: pl.Expr, rows: Any, size: Any) -> Iterator[pl.DataFrame]:
+    def scan(columns: Any, predicate: Any, rows: Any, size: Any) -> Iterator[pl.DataFrame]:
         seen.append(predicate)
         yield pl.DataFrame(schema=TYPES)
 

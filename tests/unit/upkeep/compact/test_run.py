@@ -566,7 +566,7 @@ def put_widened(table: Table) -> None:
     inside: Any = {"type": "struct", "fields": columns(a="long")["fields"]}
     schema = columns(id="long", price="decimal(12,2)", inside=inside, name="varchar(9)")
     wide = pa.struct([("a", pa.int64())])
-    files = [
+    files: list[dict[str, Any]] = [
         {"id": pa.array([1], pa.int32()), "price": pa.array([Decimal("1.5")], pa.decimal128(5, 1))},
         {"id": pa.array([2]), "inside": pa.array([{"a": 7}], pa.struct([("a", pa.int32())]))},
         {"id": pa.array([3]), "inside": pa.array([{"a": 8}], wide), "name": ["x"]},
