@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
-    from dbio_commit.log.frames import Filter
+    from dbio_commit.log.frames.request import Filter, Where
+    from dbio_commit.log.frames.scan import Scan
     from dbio_commit.spark.rewrite.clauses import Clause
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
@@ -139,15 +140,37 @@ class Table:
         return found if where is None else found.where(where, time_zone=time_zone)
 
     def to_pandas(
-        self, columns: Sequence[str] | None = None, filter: "Filter | None" = None, *, as_of: AsOf = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
     ) -> "pandas.DataFrame":
-        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains `columns` and `filter`.
+        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains the other parameters.
 
-        A snapshot also has `to_arrow`, `to_polars` and `to_duckdb`. Raises what these methods raise.
+        `scan` gives the same rows to Polars, DuckDB and pyarrow. Raises what these methods raise.
 
             frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
         """
-        return self.snapshot(as_of).to_pandas(columns, filter)
+        return self.snapshot(as_of).to_pandas(columns, filter, where=where, time_zone=time_zone)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: "Where | None" = None,
+        *,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
+    ) -> "Scan":
+        """Some rows and columns of `snapshot(as_of)`, for pandas, Polars, DuckDB or pyarrow, in memory or lazily.
+
+        `Snapshot.scan` explains `columns`, `where` and `time_zone`. Raises what it and `snapshot` raise.
+
+            table.scan(["id", "amount"], "day = '2026-11-20'").to_lazy()
+        """
+        return self.snapshot(as_of).scan(columns, where, time_zone=time_zone)
 
     def read(self, spark: "SparkSession", as_of: AsOf = None, *, where: str | None = None) -> "DataFrame":
         """The rows as a DataFrame of Spark: see `dbio.read`."""
@@ -408,6 +431,7 @@ class Table:
         *,
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
+        rewrite_types: bool = False,
     ) -> CompactReport:
         """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
@@ -416,6 +440,9 @@ class Table:
         - `z_order`: instead, columns along whose Z-curve the rows lie, so that each part of a file has few values of
           each of them.
         - `min_files`: fewer files than this, that would become one, stay as they are.
+        - `rewrite_types`: also rewrites files, of any size, with columns of other types than the table, which was
+          widened since: not all readers convert them. The report says how many there were (`other_types`). Looks at
+          the footer of each file.
         - `dry_run`: reports the same, and changes nothing.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
@@ -431,6 +458,7 @@ class Table:
             sort_by=column_names(sort_by),
             z_order=column_names(z_order),
             min_files=min_files,
+            rewrite_types=rewrite_types,
         )
         return compact(self.store, self.clock, options, dry_run=dry_run)
 

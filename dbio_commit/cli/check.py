@@ -38,6 +38,7 @@ def print_check(report: CheckReport) -> None:
     print_part("another tool's vacuum", text_column("its traces"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
+    print_part("engines that cannot read the Delta log", text_column("why"), report.unread_by)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), _statistics(report))
     print_part("pending", _PENDING, report.pending)
@@ -63,6 +64,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "strange": report.strange,
         "redated_until": report.redated_until,
         "publications": report.publications,
+        "unread_by": report.unread_by,
         "refused_settings": report.refused_settings,
         "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],

@@ -316,6 +316,7 @@ def compact(
     sort_by: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["sort_by"])] = "",
     z_order: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["z_order"])] = "",
     min_files: Annotated[int, typer.Option(metavar="NUMBER", help=COMPACT_HELP["min_files"])] = 1,
+    rewrite_types: Annotated[bool, typer.Option("--rewrite-types", help=COMPACT_HELP["rewrite_types"])] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -333,6 +334,7 @@ def compact(
                 sort_by=_split(sort_by),
                 z_order=_split(z_order),
                 min_files=min_files,
+                rewrite_types=rewrite_types,
                 dry_run=dry_run,
             )
     if as_json:

@@ -160,6 +160,20 @@ class IsNull(_OnColumn):
 
 
 @dataclass(frozen=True, slots=True)
+class IsNaN(Condition):
+    """Whether a floating-point column is NaN, or is another value. Bounds do not show NaN, so no file is left out."""
+
+    column: str
+    is_nan: bool = True
+
+    def columns(self) -> Iterator[str]:
+        yield self.column
+
+    def negated(self) -> Condition:
+        return IsNaN(self.column, not self.is_nan)
+
+
+@dataclass(frozen=True, slots=True)
 class _Joined(Condition):
     parts: tuple[Condition, ...]
 
@@ -216,6 +230,8 @@ class AnyOf(_Joined):
     def negated(self) -> Condition:
         return AllOf(tuple(part.negated() for part in self.parts))
 
+
+ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 # --- values -------------------------------------------------------------------------------------------------------
 

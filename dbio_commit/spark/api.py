@@ -532,6 +532,7 @@ def compact(
     *,
     z_order: str | Sequence[str] = (),
     min_files: int = 1,
+    rewrite_types: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """As `Table.compact`, with Spark's tasks: each writes one new file, with the rows of small files in one partition.
@@ -551,6 +552,7 @@ def compact(
         sort_by=column_names(sort_by),
         z_order=column_names(z_order),
         min_files=min_files,
+        rewrite_types=rewrite_types,
     )
     with _explained(spark, table):
         return compact_in_tasks(spark, table, compact_options, dry_run=dry_run)

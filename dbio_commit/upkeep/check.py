@@ -29,7 +29,7 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
-from dbio_commit.upkeep.publish import find_problems
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_limits, find_problems, limited_directories
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
 
@@ -93,6 +93,9 @@ class CheckReport:
     """Signs that another tool's vacuum has run on a dbio table: it may have deleted commit markers."""
     publications: Sequence[str] = ()
     """Why other engines read something else than the table, or why new commits cannot be published."""
+    unread_by: Sequence[str] = ()
+    """Which engines cannot read the published Delta log because of the names of the path, of columns or of directories.
+    Nothing of this is wrong."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
     """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 
@@ -196,6 +199,7 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
         applications=found.applications,
         another_vacuum=found.another_vacuum,
         publications=found.publications,
+        unread_by=found.unread_by,
         useless_statistics=found.useless_statistics,
         without_statistics=found.without_statistics,
         unkept_statistics=found.unkept_statistics,
@@ -222,6 +226,7 @@ class _Found:
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
+    unread_by: Sequence[str] = ()
     useless_statistics: dict[str, str] = field(default_factory=dict)
     without_statistics: dict[str, int] = field(default_factory=dict)
     unkept_statistics: str = ""
@@ -255,12 +260,14 @@ def _look_at_table(root: TableRoot) -> _Found:
     pending = _pending([replace(log, started=undecided)], now)
     found = _Found(pending, FoundFiles.of(pending), partial(live_paths, snapshot), dict(settled.markers.corrupt))
     types = partition_types(metadata.schema, layout)
+    odd_directories: list[str] = []
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
     for some in compare_table(store, snapshot, found.files):
         files = LiveFiles.of(some.files)
         found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
         own = {commit.tid: commit.marker for commit in some.decided}
+        odd_directories += limited_directories(files.paths())
         if files.outside(layout):
             found.corrupt |= _misplaced(store, own, live={*files.paths()}, columns=layout)
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
@@ -275,6 +282,10 @@ def _look_at_table(root: TableRoot) -> _Found:
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
     ).in_words()
     found.publications = find_problems(store, found.files.published, settled.descriptor.id)
+    if any(entry.path.startswith(f"{DIRECTORIES[Format.DELTA]}/") for entry in found.files.published):
+        found.unread_by = find_limits(
+            store.url, is_disk=store.is_disk, partition_columns=layout, directories=odd_directories
+        )
     found.strange, found.redated_until = settled.strange, settled.redated_until
     found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()

@@ -140,15 +140,22 @@ def _compact(
     dry_run: bool,
     z_order: Sequence[str],
     min_files: int,
+    rewrite_types: bool,
 ) -> DataFrame:
     options = CompactOptions(
-        target_size=target_size, where=where, sort_by=tuple(sort_by), z_order=tuple(z_order), min_files=min_files
+        target_size=target_size,
+        where=where,
+        sort_by=tuple(sort_by),
+        z_order=tuple(z_order),
+        min_files=min_files,
+        rewrite_types=rewrite_types,
     )
     report = compact_in_tasks(spark, table, options, dry_run=dry_run)
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"
     )
+    told = "{} files had columns of other types than the table"
     row = (
         report.dry_run,
         report.files_before,
@@ -157,7 +164,10 @@ def _compact(
         report.bytes_after,
         sum(len(it.paths) for it in report.left),
         [*report.commits],
-        [*dict.fromkeys(it.reason for it in report.left)],
+        [
+            *dict.fromkeys(it.reason for it in report.left),
+            *([] if report.other_types is None else [told.format(report.other_types)]),
+        ],
     )
     return _frame(spark, columns, [row])
 
@@ -227,6 +237,7 @@ PROCEDURES: Mapping[str, Procedure] = {
             _DRY_RUN,
             Parameter("z_order", "ARRAY<STRING>", "columns along whose Z-curve the rows lie", "array()"),
             Parameter("min_files", "INT", "fewer files than this stay as they are", "1"),
+            Parameter("rewrite_types", "BOOLEAN", "also rewrites files of narrower types than the table", "false"),
         ),
     ),
     "restore": Procedure(

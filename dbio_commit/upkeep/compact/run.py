@@ -21,7 +21,7 @@ from dbio_commit.data import columns as kinds
 from dbio_commit.data.fitting import without
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import find_unlike
+from dbio_commit.log.unlike import find_other_types, find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows
 from dbio_commit.protocol.markers.files import FileInfo
@@ -65,21 +65,23 @@ def compact(
             "compact without a condition"
         )
     if not snapshot.files:
-        return CompactReport(url=store.url, dry_run=dry_run)
+        return CompactReport(url=store.url, dry_run=dry_run, other_types=0 if options.rewrite_types else None)
     columns = _columns(snapshot, store)
     by = _order_columns(options.sort_by, columns, snapshot)
     along = _order_columns(options.z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
+    anew = (find_other_types if options.rewrite_types else find_unlike)(store, chosen, columns)
     bins = plan_bins(
         chosen.files,
         target_size=options.target_size,
         in_order=bool(by or along),
         min_files=options.min_files,
-        anew=find_unlike(store, chosen, columns),
+        anew=anew,
     )
+    other_types = len(anew) if options.rewrite_types else None
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
-        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
+        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types)
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
     run = _Run(store, clock, work, hands or in_threads(store), rows)
@@ -88,7 +90,7 @@ def compact(
             run.leave(together, STOPPED)
         else:
             run.commit(together)
-    return run.report()
+    return replace(run.report(), other_types=other_types)
 
 
 def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Hands:

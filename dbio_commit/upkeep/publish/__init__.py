@@ -19,6 +19,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import delta, iceberg, spark, symlink
+from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 
@@ -27,10 +28,12 @@ __all__ = [
     "SUPERSEDING",
     "Format",
     "Published",
+    "find_limits",
     "find_own",
     "find_problems",
     "find_superseded",
     "is_published",
+    "limited_directories",
     "parse_formats",
     "publish",
     "publish_as_set",
@@ -83,12 +86,24 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
                 gone, found = error, None
             if found is not None:
                 done[it] = found
+                if it is Format.DELTA and found.is_new and found.number == 0:
+                    _warn_of_limits(store, live)
         if len(done) == len(set(to)):
             return [done[it] for it in to]
     raise gone or CommitConflictError(
         f"other processes published {store.url} {_ATTEMPTS} times meanwhile; let only one process publish, then try "
         "again"
     )
+
+
+def _warn_of_limits(store: Store, live: Live) -> None:
+    """Logs, with the first publication, which engines cannot read it. `dbio check` repeats that."""
+    now = live.snapshot
+    directories = limited_directories(live.paths())
+    for limit in find_limits(
+        store.url, is_disk=store.is_disk, partition_columns=now.partition_columns, directories=directories
+    ):
+        _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
 
 def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
