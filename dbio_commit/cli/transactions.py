@@ -53,7 +53,7 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
         Column("tid", lambda commit: commit.tid),
         Column("time", lambda commit: commit.timestamp, time_text, least_width=120),
         Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=70),
-        Column("operation", _operation, fold=True),
+        Column("operation", lambda commit: commit.what, fold=True),
         Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=60),
         Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=60),
         Column("rows", _rows, number_text, right=True, least_width=80),
@@ -62,23 +62,6 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
             "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
         ),
     ]
-
-
-def _operation(commit: Commit) -> str:
-    if not commit.marker.is_data_change:
-        return f"{commit.operation} (compact)"
-    kind = next((kind for metric, kind in _KINDS.items() if metric in commit.metrics), None)
-    return f"{commit.operation} ({kind})" if kind else commit.operation
-
-
-_KINDS = {
-    "numRestoredFiles": "restore",
-    "numTargetRowsCopied": "merge",
-    "numUpdatedRows": "update",
-    "numInsertedRows": "replace",
-    "numDeletedRows": "delete",
-}
-"""A commit is of the kind of the first metric here that it has."""
 
 
 def _rows(commit: Commit) -> int | None:
@@ -138,7 +121,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         where = count_text(len(report.undecided), "directory", "directories")
         facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
     if (commit := report.commit) and report.state is TransactionState.COMMITTED:
-        facts["operation"] = _operation(commit)
+        facts["operation"] = commit.what
         if commit.app:
             facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
         rows = [file.rows for file in report.files if file.rows is not None]
