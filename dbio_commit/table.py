@@ -33,6 +33,7 @@ from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
+from dbio_commit.upkeep.chosen import by_values
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
@@ -43,6 +44,7 @@ from dbio_commit.upkeep.publish import Published, parse_formats, publish, publis
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
+from dbio_commit.upkeep.trace import FileTrace, commits_in_partitions, trace_file
 
 if TYPE_CHECKING:
     import pandas
@@ -161,9 +163,27 @@ class Table:
 
         return api.read(spark, self._path_for_spark(), as_of, where=where, storage_options=self.storage_options or None)
 
-    def history(self) -> list[Commit]:
-        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises."""
-        return self.snapshot().history()
+    def history(self, *, partition: Mapping[str, Given | None] | None = None) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises.
+
+        With `partition`, values of partition columns, only those that added or removed files there, as far as the
+        history still names these files.
+
+            table.history(partition={"day": "2026-11-20"})
+        """
+        snapshot = self.snapshot()
+        if partition is None:
+            return snapshot.history()
+        chooses = by_values(partition, snapshot.partition_columns, snapshot.schema, where=self.url)
+        return commits_in_partitions(snapshot, chooses)
+
+    def trace(self, path: str) -> FileTrace:
+        """Which commits added and removed a data file, by its path relative to the root, or by its URL.
+
+        Raises InvalidInputError if no commit names it, and what `snapshot` raises.
+        """
+        self.refuse_partition()
+        return trace_file(self.store, self.clock, path)
 
     def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
         """What the commits from `start` to `end`, both included, added and removed, oldest first.
