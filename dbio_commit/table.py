@@ -546,9 +546,9 @@ class Table:
         if isinstance(as_of, RestorePlan):
             if partition is not None or where is not None:
                 raise InvalidInputError("a plan has its partitions already: give them to plan_restore")
-            return restore(self.store, self.clock, as_of, note=note)
+            return restore(self.store, self.clock, as_of, inspector=self.inspector, note=note)
         plan = self.plan_restore(as_of, partition=partition, where=where, time_zone=time_zone)
-        return restore(self.store, self.clock, plan, note=note)
+        return restore(self.store, self.clock, plan, inspector=self.inspector, note=note)
 
     def plan_restore(
         self,

@@ -35,7 +35,7 @@ def _workers(environ: Mapping[str, str]) -> Finding:
     if not python:
         text = f"local sessions use this Python {python_text()}; a cluster uses the python3 of each machine"
         return ok("spark's python", text)
-    found = ask(python, [])
+    found = ask(python, [*filter(None, [environ.get("PYTHONPATH")])])
     advice = f"set PYSPARK_PYTHON={sys.executable}, or install dbio-commit[spark] for the other one"
     if found is None:
         return problem("spark's python", f"PYSPARK_PYTHON={python} does not run", advice)

@@ -13,6 +13,7 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.data.footers import Inspector
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
@@ -87,11 +88,12 @@ def plan_restore(
     if not {*then.tids} <= {*now.tids}:
         raise CommitConflictError(f"{store.url} was changed meanwhile; nothing was restored: restore again")
     plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
-    if partition is not None:
-        return _plan_part(plan, by_values(partition, now.partition_columns, now.schema, where=store.url))
-    if where is not None:
+    if partition is not None or where is not None:
+        _refuse_other_columns(plan)
         layout, columns = now.partition_columns, now.schema
-        return _plan_part(plan, by_condition(where, layout, columns, where=store.url, time_zone=time_zone))
+        if partition is not None:
+            return _plan_part(plan, by_values(partition, layout, columns, where=store.url))
+        return _plan_part(plan, by_condition(str(where), layout, columns, where=store.url, time_zone=time_zone))
     if not plan.has_its_columns:
         return replace(plan, back=[*then.files], goes=[*now.files])
     back, goes = list[DataFile](), list[DataFile]()
@@ -101,8 +103,8 @@ def plan_restore(
     return replace(plan, back=back, goes=goes)
 
 
-def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
-    """The plan for the partitions that are chosen. Reads only what is about these."""
+def _refuse_other_columns(plan: RestorePlan) -> None:
+    """Raises InvalidInputError if the table had partition columns, or columns, then that it does not have now."""
     now, then, url = plan.now, plan.then, plan.url
     if then.partition_columns != now.partition_columns:
         raise InvalidInputError(
@@ -115,11 +117,15 @@ def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
             f"{url} had the column {lost[0]!r:.100} then, which it has no more, so that no single partition can be "
             "restored: restore the whole table"
         )
-    had, has = files_in(then.files, chooses), files_in(now.files, chooses)
+
+
+def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
+    """The plan for the partitions that are chosen. Reads only what is about these."""
+    had, has = files_in(plan.then.files, chooses), files_in(plan.now.files, chooses)
     if not (had or has):
         raise InvalidInputError(
-            f"{url} has no files in such a partition now, and had none then; nothing was restored: `dbio files` lists "
-            "the partitions"
+            f"{plan.url} has no files in such a partition now, and had none then; nothing was restored: `dbio files` "
+            "lists the partitions"
         )
     live, of_then = {*has.paths()}, {*had.paths()}
     back = [file for file in had if file.path not in live]
@@ -127,13 +133,15 @@ def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
     return replace(plan, back=back, goes=goes, is_part=True)
 
 
-def restore(store: Store, clock: Clock, plan: RestorePlan, *, note: Note = NO_NOTE) -> Commit:
+def restore(
+    store: Store, clock: Clock, plan: RestorePlan, *, inspector: Inspector | None = None, note: Note = NO_NOTE
+) -> Commit:
     """Restores the files and columns as of then. The settings stay as they are. `note` is what is said of the commit.
 
     If the columns were the same, files that are still live stay. Otherwise all files are copied, since only an
     overwrite may set columns. A restore that changes partition columns takes a minute, and aborts all pending
-    transactions. If only some partitions are restored, the columns stay as they are, and the footers of the files must
-    fit them.
+    transactions. If only some partitions are restored, the columns stay as they are, and the footers of the files,
+    which `inspector` reads, must fit them.
 
     Raises SchemaMismatchError if they do not, HistoryLostError if vacuum deletes a file of that state meanwhile,
     CommitConflictError if anything was committed since the plan was made.
@@ -155,6 +163,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan, *, note: Note = NO_NO
         partition_by=columns,
         target=target,
         if_match=now.etag,
+        inspector=inspector,
         note=note,
     ) as transaction:
         transaction.keep_partitions()
