@@ -17,6 +17,7 @@ from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.provenance import Labels, Note, SparkRun
 from dbio_commit.commit.roots import open_root, read_snapshot
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import Inspector, inspect_files
@@ -27,19 +28,23 @@ from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.partition_values import Given
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
+from dbio_commit.upkeep.chosen import by_values
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
+from dbio_commit.upkeep.diff import Difference, compare_states
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
+from dbio_commit.upkeep.trace import FileTrace, commits_in_partitions, trace_file
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +56,7 @@ if TYPE_CHECKING:
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
-@internal("clock", "inspector", "location", "refuse_partition", "store")
+@internal("clock", "inspector", "location", "note", "refuse_partition", "run", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 
@@ -74,6 +79,8 @@ class Table:
     """Its source of time."""
     inspector: Inspector | None
     """What looks at new files when they are committed."""
+    run: SparkRun | None
+    """The Spark session that uses it; None without Spark."""
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
         """Raises InvalidInputError for an impossible path, MissingPackageError if the store's extra is missing."""
@@ -83,6 +90,7 @@ class Table:
         self.store = open_store(self.location, self.storage_options)
         self.clock = SYSTEM_CLOCK
         self.inspector = inspect_files
+        self.run = None
 
     @classmethod
     def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
@@ -92,7 +100,7 @@ class Table:
         """
         table = cls.__new__(cls)
         table._path, table.location, table.storage_options, table.store, table.clock = None, None, {}, store, clock
-        table.inspector = inspector
+        table.inspector, table.run = inspector, None
         return table
 
     def __repr__(self) -> str:
@@ -102,7 +110,7 @@ class Table:
         """A pickle holds the URL and the storage_options: the process that loads it opens the table anew."""
         if self.location is None:
             raise TypeError(f"{self!r} is over a store of the caller, which another process cannot open")
-        return type(self), (self.url, self.storage_options)
+        return type(self), (self.url, self.storage_options), {"run": self.run}
 
     @property
     def url(self) -> str:
@@ -178,9 +186,27 @@ class Table:
 
         return api.read(spark, self._path_for_spark(), as_of, where=where, storage_options=self.storage_options or None)
 
-    def history(self) -> list[Commit]:
-        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises."""
-        return self.snapshot().history()
+    def history(self, *, partition: Mapping[str, Given | None] | None = None) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises.
+
+        With `partition`, values of partition columns, only those that added or removed files there, as far as the
+        history still names these files.
+
+            table.history(partition={"day": "2026-11-20"})
+        """
+        snapshot = self.snapshot()
+        if partition is None:
+            return snapshot.history()
+        chooses = by_values(partition, snapshot.partition_columns, snapshot.schema, where=self.url)
+        return commits_in_partitions(snapshot, chooses)
+
+    def trace(self, path: str) -> FileTrace:
+        """Which commits added and removed a data file, by its path relative to the root, or by its URL.
+
+        Raises InvalidInputError if no commit names it, and what `snapshot` raises.
+        """
+        self.refuse_partition()
+        return trace_file(self.store, self.clock, path)
 
     def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
         """What the commits from `start` to `end`, both included, added and removed, oldest first.
@@ -230,6 +256,8 @@ class Table:
         must_be_empty: bool = False,
         data_change: bool = True,
         if_match: str | None = None,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Transaction:
         """Begins a transaction, to write files without Spark.
 
@@ -247,6 +275,7 @@ class Table:
         - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A
           version that is a number counts up; a version that is a day or a time may come in any order.
         - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+        - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
         Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError, InvalidInputError,
         CommitConflictError, UnsupportedStoreError.
@@ -270,6 +299,7 @@ class Table:
             must_be_empty=must_be_empty,
             changes_rows=data_change,
             if_match=if_match,
+            note=self.note(message, labels),
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )
@@ -297,6 +327,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
         """Deletes rows, with Spark: see `dbio.delete`."""
         from dbio_commit.spark import api
@@ -309,6 +341,8 @@ class Table:
             if_match=if_match,
             isolation=isolation,
             retries=retries,
+            message=message,
+            labels=labels,
             storage_options=self.storage_options or None,
         )
 
@@ -322,6 +356,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
         """Changes rows, with Spark: see `dbio.update`."""
         from dbio_commit.spark import api
@@ -335,6 +371,8 @@ class Table:
             if_match=if_match,
             isolation=isolation,
             retries=retries,
+            message=message,
+            labels=labels,
             storage_options=self.storage_options or None,
         )
 
@@ -349,6 +387,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
         """Merges rows into the table, with Spark: see `dbio.merge`."""
         from dbio_commit.spark import api
@@ -363,19 +403,22 @@ class Table:
             if_match=if_match,
             isolation=isolation,
             retries=retries,
+            message=message,
+            labels=labels,
             storage_options=self.storage_options or None,
         )
 
-    def set(self, settings: Mapping[str, str]) -> Commit:
+    def set(self, settings: Mapping[str, str], *, message: str | None = None, labels: Labels | None = None) -> Commit:
         """Changes these settings, and leaves the others as they are; an empty text removes one.
 
-        The commit has all the settings. Raises TableNotFoundError, InvalidInputError for a setting that cannot be set
-        and for a directory that is no dbio table, TransactionAbortedError, CommitStateUnknownError.
+        The commit has all the settings. `message` and `labels` are as in `begin`. Raises TableNotFoundError,
+        InvalidInputError for a setting that cannot be set and for a directory that is no dbio table,
+        TransactionAbortedError, CommitStateUnknownError.
 
             table.set({"publish": "delta,symlink"})
         """
         self.refuse_partition()
-        return change_settings(self.store, self.clock, settings)
+        return change_settings(self.store, self.clock, settings, note=self.note(message, labels))
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -432,6 +475,8 @@ class Table:
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
         rewrite_types: bool = False,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> CompactReport:
         """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
@@ -444,6 +489,7 @@ class Table:
           widened since: not all readers convert them. The report says how many there were (`other_types`). Looks at
           the footer of each file.
         - `dry_run`: reports the same, and changes nothing.
+        - `message` and `labels` of its commits are as in `begin`.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
@@ -460,7 +506,7 @@ class Table:
             min_files=min_files,
             rewrite_types=rewrite_types,
         )
-        return compact(self.store, self.clock, options, dry_run=dry_run)
+        return compact(self.store, self.clock, options, dry_run=dry_run, note=self.note(message, labels))
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
@@ -486,33 +532,76 @@ class Table:
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))
 
-    def adopt(self, *, progress: Progress = silent) -> Commit:
+    def adopt(self, *, progress: Progress = silent, message: str | None = None, labels: Labels | None = None) -> Commit:
         """Turns a plain directory, or one that Databricks wrote (DBIO), into a dbio table of the files visible now.
 
         Moves and deletes nothing. Reads the footers of all files, and records their columns. `Commit.notes` names files
-        that a compaction should write again. `progress` is called as the type `Progress` says.
+        that a compaction should write again. `progress` is called as the type `Progress` says. `message` and `labels`
+        are as in `begin`.
 
         Raises TransactionStateError while a transaction is pending; TableExistsError; InvalidInputError if the files
         lie in different partition columns, or some are empty, no Parquet, or not readable by all readers;
         SchemaMismatchError if their columns do not fit together; CommitConflictError if anything was written meanwhile.
         """
         self.refuse_partition()
-        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress)
+        note = self.note(message, labels)
+        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress, note=note)
 
-    def restore(self, as_of: AsOf | RestorePlan) -> Commit:
+    def restore(
+        self,
+        as_of: AsOf | RestorePlan,
+        *,
+        partition: Mapping[str, Given | None] | None = None,
+        where: str | None = None,
+        time_zone: str | None = None,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
         """Brings back the files and the columns as of a time or a tid, by one commit; settings stay as they are.
 
-        Raises InvalidInputError if vacuum has deleted files that were live then, or if the table had no commit yet;
-        CommitConflictError if anything is committed meanwhile (nothing was restored: restore again);
-        HistoryLostError; StoreError.
-        """
-        plan = as_of if isinstance(as_of, RestorePlan) else self.plan_restore(as_of)
-        return restore(self.store, self.clock, plan)
+        With `partition` or `where`, it brings back only some partitions, and the columns stay as they are, too.
 
-    def plan_restore(self, as_of: AsOf) -> RestorePlan:
+        - `partition`: values of partition columns; values for some of the columns choose all partitions that have them.
+        - `where`: a condition in Spark's SQL on partition columns alone. Times without a zone are in `time_zone`.
+        - `message` and `labels` are as in `begin`.
+
+        Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and
+        for partitions that cannot be told apart; SchemaMismatchError if files of a partition do not fit the columns of
+        now; CommitConflictError if anything is committed meanwhile (nothing was restored: restore again);
+        HistoryLostError; StoreError.
+
+            table.restore("2026-11-20T06:00:00Z", partition={"day": "2026-11-19"})
+        """
+        note = self.note(message, labels)
+        if isinstance(as_of, RestorePlan):
+            if partition is not None or where is not None:
+                raise InvalidInputError("a plan has its partitions already: give them to plan_restore")
+            return restore(self.store, self.clock, as_of, inspector=self.inspector, note=note)
+        plan = self.plan_restore(as_of, partition=partition, where=where, time_zone=time_zone)
+        return restore(self.store, self.clock, plan, inspector=self.inspector, note=note)
+
+    def plan_restore(
+        self,
+        as_of: AsOf,
+        *,
+        partition: Mapping[str, Given | None] | None = None,
+        where: str | None = None,
+        time_zone: str | None = None,
+    ) -> RestorePlan:
         """What `restore` would do; `restore` takes the plan, too. Changes nothing. Raises what `restore` raises."""
         self.refuse_partition()
-        return plan_restore(self.store, self.clock, as_of)
+        return plan_restore(self.store, self.clock, as_of, partition=partition, where=where, time_zone=time_zone)
+
+    def diff(self, first: AsOf, second: AsOf = None) -> Difference:
+        """How two states differ: files, rows, partitions, columns and settings.
+
+        Each is a time (aware, or ISO 8601 text) or the tid of a commit; without `second`, it is the state now. Raises
+        InvalidInputError for a state that is not known any more, CommitConflictError, and what `snapshot` raises.
+
+            table.diff("2026-11-20T06:00:00Z").total_after.rows
+        """
+        self.refuse_partition()
+        return compare_states(self.store, self.clock, first, second)
 
     def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
         """Copies the table as it is now to another, empty path: files, history, columns and settings.
@@ -538,6 +627,10 @@ class Table:
         return drop(self.store, self.clock, everything=everything)
 
     # --- internal -------------------------------------------------------------------------------------------------
+
+    def note(self, message: str | None = None, labels: Labels | None = None) -> Note:
+        """What is said of a commit. Raises InvalidInputError."""
+        return Note(message=message, labels=labels, run=self.run)
 
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.

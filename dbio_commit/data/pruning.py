@@ -290,6 +290,17 @@ def prune(
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
 
 
+def judge_partition(condition: Condition, types: Mapping[str, str]) -> Callable[[Partition], bool | None]:
+    """Whether a condition on partition columns is true for the rows of a partition. None if that cannot be told."""
+    columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
+
+    def judge(partition: Partition) -> bool | None:
+        facts = _getter(_partition_facts(partition, columns, types))
+        return False if not condition.may_hold(facts) else condition.must_hold(facts) or None
+
+    return judge
+
+
 def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> Holds | None:
     """Whether a file may hold such a row, by its partition and its bounds. None if there is nothing to ask."""
     if not columns:

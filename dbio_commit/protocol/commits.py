@@ -15,6 +15,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.settings import Settings
 
 
@@ -100,7 +101,7 @@ class Commit:
         rows = self.metrics.get("numOutputRows")
         files = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
         what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
-        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+        return f"<Commit {self.tid or 'of nothing'}: {self.what}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
     @property
     def operation(self) -> str:
@@ -109,6 +110,36 @@ class Commit:
         "unknown" for a commit of another DBIO writer.
         """
         return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
+
+    @property
+    def kind(self) -> str | None:
+        """What an operation of several uses did: "compact", "restore", "merge", "update", "replace" or "delete".
+
+        None for other commits, as far as the writer's metrics show.
+        """
+        if not self.marker.is_data_change:
+            return "compact"
+        return next((kind for metric, kind in _KINDS.items() if metric in self.metrics), None)
+
+    @property
+    def what(self) -> str:
+        """The operation with its kind, such as "rewrite (merge)"."""
+        return f"{self.operation} ({self.kind})" if self.kind else self.operation
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Who made it: host, user, process, software, Spark application; None if nobody recorded that."""
+        return self.marker.dbio_commit.provenance if self.marker.dbio_commit else None
+
+    @property
+    def message(self) -> str | None:
+        """What its caller said of it, as `message`."""
+        return self.provenance.message if self.provenance else None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Short texts by name, which its caller gave as `labels`."""
+        return (self.provenance.labels if self.provenance else None) or {}
 
     @property
     def added(self) -> Sequence[str]:
@@ -174,6 +205,16 @@ class Commit:
     def settings(self) -> Settings | None:
         """The table's settings after it; None if the table had no settings yet."""
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
+
+
+_KINDS = {
+    "numRestoredFiles": "restore",
+    "numTargetRowsCopied": "merge",
+    "numUpdatedRows": "update",
+    "numInsertedRows": "replace",
+    "numDeletedRows": "delete",
+}
+"""A commit is of the kind of the first metric here that it has."""
 
 
 def _commit(facts: Mapping[str, Any]) -> Commit:

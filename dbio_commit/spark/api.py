@@ -17,6 +17,7 @@ from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.base.packages import needs
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.provenance import Labels, check_note
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
@@ -55,6 +56,8 @@ def write(
     replace_where: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     target_file_size: int | None = None,
@@ -86,6 +89,7 @@ def write(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
@@ -107,7 +111,9 @@ def write(
         merge_schema=merge_schema,
         target_file_size=target_file_size,
     )
-    beside = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    beside = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
@@ -138,6 +144,8 @@ def delete(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
@@ -155,6 +163,7 @@ def delete(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises InvalidInputError; TableNotFoundError; CommitConflictError, also if a file with such rows was rewritten or
     removed meanwhile (nothing was committed: delete again); and what `write` raises.
@@ -165,7 +174,9 @@ def delete(
         from dbio_commit.spark.rewrite.by_condition import replace_rows
         from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
 
 
@@ -180,6 +191,8 @@ def update(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Gives columns new values in the rows for which a condition in Spark's SQL holds.
@@ -198,6 +211,7 @@ def update(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises what `delete` raises, and SchemaMismatchError for a value of another type.
 
@@ -207,7 +221,9 @@ def update(
         from dbio_commit.spark.rewrite.by_condition import update_rows
         from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
 
 
@@ -223,6 +239,8 @@ def merge(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Merges the rows of `source` into the table: updates or deletes rows that match, and inserts new rows.
@@ -246,6 +264,7 @@ def merge(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises what `delete` raises, and SchemaMismatchError for values of other types.
 
@@ -265,7 +284,9 @@ def merge(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
     require_merge(source)
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     clauses = UPSERT if when is None else when
     return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
 
@@ -276,6 +297,8 @@ def constrain(
     changes: Mapping[str, str],
     *,
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Changes constraints, generated columns and defaults of a table; an empty text removes one.
@@ -283,7 +306,7 @@ def constrain(
     These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`. Other settings can
     be changed in the same call. Unlike `Table.set`, this checks that Spark can evaluate each expression on the table's
     columns, and that the existing rows keep each constraint. Files whose statistics prove that are not read.
-    `retries` is as in `write`.
+    `retries`, `message` and `labels` are as in `write`.
 
     Raises InvalidInputError for an expression that cannot be evaluated, and for rows that violate a constraint, with
     their number and an example; CommitConflictError if anything is committed meanwhile; and what `Table.set` raises.
@@ -295,10 +318,12 @@ def constrain(
         from dbio_commit.spark.write.constraints import constrain as change_constraints
         from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(retries=retries)
+    options = CommitOptions(retries=retries, message=message, labels=labels)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: change_constraints(spark, table, changes))
+        return options.attempt(
+            table, lambda: change_constraints(spark, table, changes, note=table.note(message, labels))
+        )
 
 
 def read(
@@ -344,6 +369,8 @@ def write_stream(
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> "StreamingQuery":
     """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
@@ -355,7 +382,8 @@ def write_stream(
     - `app_id`: the name of the stream in the table; by default the query id in the checkpoint.
     - `trigger`: what `DataStreamWriter.trigger` takes, such as {"availableNow": True}.
     - `name`: the name of the query in Spark.
-    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema` and `storage_options` are as in `write`.
+    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema`, `message`, `labels` and `storage_options`
+      are as in `write`.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends
     the query.
@@ -377,6 +405,7 @@ def write_stream(
         )
     if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
+    check_note(message, labels)
     streaming.require_sink(os.fspath(path))
     from dbio_commit.spark.datasource import DbioDataSource, register_source  # needs Spark 4.0
 
@@ -397,6 +426,8 @@ def write_stream(
         "mergeSchema": merge_schema,
         Packing.OPTION: packing.to_option(),
         **({"txnAppId": app_id} if app_id is not None else {}),
+        **({"message": message} if message is not None else {}),
+        **({"labels": json.dumps(dict(labels))} if labels is not None else {}),
         **_secret(storage_options),
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
@@ -533,6 +564,8 @@ def compact(
     z_order: str | Sequence[str] = (),
     min_files: int = 1,
     rewrite_types: bool = False,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """As `Table.compact`, with Spark's tasks: each writes one new file, with the rows of small files in one partition.
@@ -555,7 +588,8 @@ def compact(
         rewrite_types=rewrite_types,
     )
     with _explained(spark, table):
-        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run)
+        note = table.note(message, labels)
+        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=note)
 
 
 def enable(

@@ -41,7 +41,14 @@ from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
 from dbio_commit.spark.session.other_formats import advice_for_option
 from dbio_commit.spark.ship.batches import Packing
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
+from dbio_commit.spark.write.options import (
+    CommitOptions,
+    WriteOptions,
+    app_option,
+    flag_option,
+    number_option,
+    said_options,
+)
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
 from dbio_commit.table import Table
@@ -66,6 +73,8 @@ _WRITE_OPTIONS = {
     "txnappid",
     "txnversion",
     "ifmatch",
+    "message",
+    "labels",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -88,8 +97,8 @@ class DbioDataSource(DataSource):
 
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
     partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifMatch (the
-    `Snapshot.etag` since which no data may have changed), secretStorageOptions. The options of a stream that writes are
-    in `feed.sink`.
+    `Snapshot.etag` since which no data may have changed), message, labels (a JSON object of texts),
+    secretStorageOptions. The options of a stream that writes are in `feed.sink`.
     """
 
     settings: StoreSettings = StoreSettings()
@@ -200,7 +209,7 @@ class DbioDataSource(DataSource):
                 "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
                 "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        commit = CommitOptions(app=app, if_match=self._if_match())
+        commit = CommitOptions(app=app, if_match=self._if_match(), **said_options(self.options))
         return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
 
     def _if_match(self) -> str | None:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.spark.catalog.changes import changed_rows, moment
 from dbio_commit.spark.catalog.roots import path_of
+from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.functions import HISTORY_COLUMNS, history_row
 from dbio_commit.spark.rewrite.compaction import compact_in_tasks
 from dbio_commit.spark.session.conf import java_class, open_table
@@ -150,7 +151,7 @@ def _compact(
         min_files=min_files,
         rewrite_types=rewrite_types,
     )
-    report = compact_in_tasks(spark, table, options, dry_run=dry_run)
+    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**said_of(spark, {})))
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"
@@ -173,7 +174,9 @@ def _compact(
 
 
 def _restore(spark: SparkSession, table: Table, as_of: str | None) -> DataFrame:
-    return _frame(spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of")))])
+    return _frame(
+        spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **said_of(spark, {})))]
+    )
 
 
 def _checkpoint(spark: SparkSession, table: Table, rebuild: bool) -> DataFrame:

@@ -11,6 +11,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.base.texts import command
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, recorded_files
@@ -82,8 +83,8 @@ def check_settings(spark: SparkSession, plan: WritePlan) -> None:
         _BoundConstraints(spark, plan.constraints, schema, where=plan.table.url).check_all()
 
 
-def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
-    """Changes the constraints of a table, if all of its rows satisfy the new ones.
+def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str], *, note: Note = NO_NOTE) -> Commit:
+    """Changes the constraints of a table, if all of its rows satisfy the new ones. `note` is said of the commit.
 
     Raises InvalidInputError, CommitConflictError.
     """
@@ -96,7 +97,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
         _refuse_rows(spark, table, new, schema, _recorded(snapshot))
-    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
+    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag, note=note)
 
 
 def _recorded(snapshot: Snapshot) -> Iterator[FileInfo]:

@@ -1,13 +1,15 @@
 """The options of a write, checked: how its files are written, and how it treats commits of other writers."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TypedDict, get_args
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression, Isolation
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.isolation import check_isolation
+from dbio_commit.commit.provenance import Labels, check_note
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion, parse_version
@@ -45,9 +47,12 @@ class CommitOptions:
     if_match: str | None = None
     isolation: Isolation = "write_serializable"
     retries: int = 0
+    message: str | None = None
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)
+        check_note(self.message, self.labels)
         if type(self.retries) is not int or self.retries < 0:
             raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
         if self.retries and self.if_match is not None:
@@ -130,3 +135,25 @@ def app_option(options: Mapping[str, str]) -> AppVersion | None:
             f"option txnVersion is {version!r:.100}, not a number from 0, a day such as 2026-11-20, or a time such as "
             "2026-11-20T13:00:00"
         ) from None
+
+
+class Said(TypedDict, total=False):
+    """What is said of a commit, as `CommitOptions` takes it."""
+
+    message: str
+    labels: Labels
+
+
+def said_options(options: Mapping[str, str], *, message: str = "message", labels: str = "labels") -> Said:
+    """What the options with these names say of a commit: a text, and a JSON object. Raises InvalidInputError."""
+    found = Said()
+    if (text := options.get(message.lower())) is not None:
+        found["message"] = text
+    if (text := options.get(labels.lower())) is not None:
+        try:
+            found["labels"] = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InvalidInputError(
+                f'{labels} is {text!r:.200}, not a JSON object of short texts, such as {{"team": "sales"}}'
+            ) from None
+    return found

@@ -117,6 +117,7 @@ class WritePlan:
             skipped=skipped,
             claims=claims,
             sets=self.sets,
+            note=self.table.note(self.commit.message, self.commit.labels),
         )
 
     def task_spec(self, terms: Terms) -> TaskSpec:

@@ -16,6 +16,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.fitting import without
@@ -51,8 +52,10 @@ def compact(
     time_zone: str | None = None,
     hands: Hands | None = None,
     stop: Callable[[], bool] = lambda: False,
+    note: Note = NO_NOTE,
 ) -> CompactReport:
-    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit."""
+    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit. `note`
+    is what is said of each commit."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -84,7 +87,7 @@ def compact(
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types)
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
-    run = _Run(store, clock, work, hands or in_threads(store), rows)
+    run = _Run(store, clock, work, hands or in_threads(store), rows, note)
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
@@ -113,9 +116,12 @@ def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool
 class _Run:
     """One compaction, commit by commit."""
 
-    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None], note: Note
+    ) -> None:
         """`rows` are the recorded numbers of rows of files, by path."""
         self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
+        self._note = note
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
@@ -138,7 +144,13 @@ class _Run:
         if target.scope is not Scope.TABLE:  # `begin` would make a new table
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
         with begin(
-            self._store, self._clock, follow_up=publish_as_set, operation="rewrite", target=target, changes_rows=False
+            self._store,
+            self._clock,
+            follow_up=publish_as_set,
+            operation="rewrite",
+            target=target,
+            changes_rows=False,
+            note=self._note,
         ) as transaction:
             terms = transaction.terms
             outcomes = self._hands(replace(self._work, tid=terms.tid, job=terms.job), bins)
