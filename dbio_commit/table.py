@@ -19,6 +19,7 @@ from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import open_root, read_snapshot
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.place import Place, path_limits
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
-@internal("clock", "inspector", "location", "refuse_partition", "store")
+@internal("clock", "inspector", "location", "place", "refuse_partition", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 
@@ -508,6 +509,15 @@ class Table:
         return drop(self.store, self.clock, everything=everything)
 
     # --- internal -------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """What a write needs of the table."""
+        is_disk = self.location is not None and self.location.scheme == "file"
+        limits = path_limits(is_disk=is_disk, root=self.location.prefix if self.location else "")
+        return Place(
+            store=self.store, clock=self.clock, follow_up=publish_as_set, inspector=self.inspector, limits=limits
+        )
 
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
-    from dbio_commit.spark.write.options import CommitOptions
 
 Path = str | os.PathLike[str]
 
@@ -94,9 +94,9 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     with needs("dbio.write", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
 
     _check_frame(df)
     if replace_where is not None and mode != "overwrite":
@@ -125,7 +125,7 @@ def write(
     except TableExistsError:
         if mode != "ignore":
             raise
-        return no_commit(table, None)
+        return no_commit(table.store, table.clock, None)
 
 
 @takes_if_tid
@@ -162,8 +162,8 @@ def delete(
         dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
     with needs("dbio.delete", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import replace_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
@@ -204,8 +204,8 @@ def update(
         dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
     """
     with needs("dbio.update", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import update_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
@@ -256,9 +256,9 @@ def merge(
         ])
     """
     with needs("dbio.merge", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
-        from dbio_commit.spark.write.options import CommitOptions
 
     if not is_frame(source) or source.isStreaming:
         raise InvalidInputError(
@@ -291,14 +291,14 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
     """
     with needs("dbio.constrain", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(retries=retries)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: change_constraints(spark, table, changes))
+        return options.attempt(table.store, table.clock, lambda: change_constraints(spark, table, changes))
 
 
 def read(
@@ -363,12 +363,12 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
         from dbio_commit.spark.versions import is_frame
         from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark.write.plan import plan_write
 
     if not is_frame(df) or not df.isStreaming:
@@ -636,7 +636,7 @@ def _rewrite(
 
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+        return options.attempt(table.store, table.clock, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
 
 
 @contextmanager

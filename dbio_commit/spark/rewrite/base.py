@@ -9,6 +9,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows
@@ -22,7 +23,6 @@ from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.write.constraints import checked
 from dbio_commit.spark.write.fates import CHANGE_TYPE, FATE
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
@@ -66,7 +66,7 @@ class Rewrite:
                 "table with `dbio adopt` first"
             )
         added = (CHANGE_TYPE,) if plan.records_changes else ()
-        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
+        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.schema.fieldNames()):
             raise InvalidInputError(
                 f"{table.url} has a column {min(clash)}, a name that dbio uses itself in a rewrite; rename the column"
             )
@@ -107,7 +107,7 @@ class Rewrite:
 
     @property
     def schema(self) -> t.StructType:
-        return self.plan.mapping.schema
+        return self.plan.schema
 
     @property
     def columns(self) -> tuple[str, ...]:

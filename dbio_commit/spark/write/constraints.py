@@ -41,7 +41,7 @@ def rows_to_write(
     `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. Raises
     InvalidInputError for constraints that Spark cannot evaluate for such rows.
     """
-    rows, schema = named(_with_columns(data, plan.mapping.schema)), plan.mapping.schema
+    rows, schema = named(_with_columns(data, plan.schema)), plan.schema
     with without_case(data.sparkSession):
         bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
@@ -72,12 +72,12 @@ def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo])
 
     Raises InvalidInputError for rows that violate a constraint.
     """
-    _refuse_rows(spark, plan.table, plan.constraints, plan.mapping.schema, files)
+    _refuse_rows(spark, plan.table, plan.constraints, plan.schema, files)
 
 
 def check_settings(spark: SparkSession, plan: WritePlan) -> None:
     """Raises InvalidInputError if Spark cannot evaluate the constraints and defaults that the write sets."""
-    schema = plan.mapping.schema
+    schema = plan.schema
     with without_case(spark):
         _BoundConstraints(spark, plan.constraints, schema, where=plan.table.url).check_all()
 
@@ -132,7 +132,7 @@ def _refuse_rows(
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
     """The rows with additional columns: for columns of the table, the values of their defaults, under these names."""
     with without_case(rows.sparkSession):
-        bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.mapping.schema, where=plan.table.url)
+        bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.schema, where=plan.table.url)
         return bound.with_defaults(rows, columns)
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import StoreError
+from dbio_commit.data import arrow
 from dbio_commit.data.footers import has_old_calendar
 from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
 from dbio_commit.data.widen import fit
@@ -28,7 +29,6 @@ from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_ro
 from dbio_commit.spark.read.scan import ReadSpec, group_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
-from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.versions import local_rows
 from dbio_commit.spark.write.fates import FATE, Fate
 

@@ -13,6 +13,8 @@ from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.spill import Spill, Waiting
+from dbio_commit.data import arrow
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
@@ -20,7 +22,6 @@ from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
-from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from dbio_commit.spark.sql.conditions import has_word
 from dbio_commit.spark.write.copied import Copied, OldFiles, by_file, copy
@@ -28,9 +29,7 @@ from dbio_commit.spark.write.fates import CHANGE_TYPE, CHANGE_TYPES, FATE, STAYS
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,
-    Spill,
     TaskSpec,
-    Waiting,
     abort_files,
     commit_files,
     decode_file_info,
