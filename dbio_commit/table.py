@@ -11,7 +11,8 @@ from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Isolation
+from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.packages import is_of
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
@@ -250,6 +251,62 @@ class Table:
             if_match=if_match,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
+        )
+
+    def write(
+        self,
+        frame: Any,
+        mode: Mode = "append",
+        partition_by: str | Sequence[str] | None = None,
+        app: AppVersion | None = None,
+        *,
+        if_match: str | None = None,
+        retries: int = 0,
+        compression: Compression = "snappy",
+        max_records_per_file: int = 0,
+        target_file_size: int | None = None,
+        merge_schema: bool = False,
+    ) -> Commit:
+        """Writes a frame as one atomic transaction, and returns its commit.
+
+        `frame` is a DataFrame of pandas or Polars, a LazyFrame, a table, batch or RecordBatchReader of Arrow, a
+        relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
+        The others are written in this process, batch by batch, in bounded memory:
+
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
+          microseconds, or are refused if they would lose.
+        - A constraint, a generated column or a default that only Spark can evaluate is refused.
+        - `retries` needs a frame that can be read again.
+        - An error while the frame is read aborts the transaction, and deletes its files.
+
+        Raises what `dbio.write` raises.
+
+            table.write(frame, partition_by=["day"], app=("nightly", date(2026, 11, 20)))
+        """
+        options: dict[str, Any] = {
+            "compression": compression,
+            "max_records_per_file": max_records_per_file,
+            "target_file_size": target_file_size,
+            "merge_schema": merge_schema,
+        }
+        beside: dict[str, Any] = {"app": app, "if_match": if_match, "retries": retries}
+        if is_of("pyspark", frame):
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.write(frame, path, mode, partition_by, storage_options=store, **beside, **options)
+        from dbio_commit.commit.write.frames import write_frame
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+
+        self.refuse_partition()
+        return write_frame(
+            self.place,
+            frame,
+            mode=mode,
+            partition_by=partition_by,
+            options=WriteOptions(**options),
+            commit=CommitOptions(**beside),
         )
 
     def resume(self, terms: Terms) -> Transaction:

@@ -24,7 +24,7 @@ class Layout:
 def map_columns(
     schema: t.StructType, *, table: t.StructType | None, replaced: t.StructType | None = None, **options: Any
 ) -> Layout:
-    own, others = table and to_json(table), replaced and to_json(replaced)
+    own, others = _or_none(table), _or_none(replaced)
     found = mapping.map_columns(to_json(schema), table=own, replaced=others, **options)
     kinds = [from_json(it, where="it") for it in (found.schema, found.data_schema)]
     return Layout(found.columns, kinds[0], found.partition_columns, found.casts, kinds[1])
@@ -35,4 +35,8 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_v
 
 
 def with_comments(schema: t.StructType, given: t.StructType, own: t.StructType | None, *, new: bool) -> t.StructType:
-    return from_json(mapping.with_comments(to_json(schema), to_json(given), own and to_json(own), new=new), where="it")
+    return from_json(mapping.with_comments(to_json(schema), to_json(given), _or_none(own), new=new), where="it")
+
+
+def _or_none(schema: t.StructType | None) -> mapping.Schema | None:
+    return None if schema is None else to_json(schema)

@@ -124,6 +124,19 @@ def has_void(kind: Any) -> bool:
     return bool(kind == "void")
 
 
+def has_variant(kind: Any) -> bool:
+    """Whether the type, or a type inside it, is a variant."""
+    match kind:
+        case {"type": "struct", "fields": fields}:
+            return any(has_variant(field["type"]) for field in fields)
+        case {"type": "array", "elementType": element}:
+            return has_variant(element)
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return has_variant(key) or has_variant(value)
+    row = type_of(kind)
+    return row is not None and row.family is Family.VARIANT
+
+
 # --- how the data becomes the table's -----------------------------------------------------------------------------
 
 
@@ -136,6 +149,7 @@ def map_columns(
     where: str,
     widen: bool = True,
     replaced: Schema | None = None,
+    may_lack: bool = False,
 ) -> ColumnMapping:
     """How the columns of a write become those of the table.
 
@@ -143,23 +157,26 @@ def map_columns(
 
     Columns, and fields of structs, are matched by name without regard to case, and take the table's spelling and order.
     Narrower data is cast to the table's type. `merge` lets the data have new columns and lack old ones, and, with
-    `widen`, makes the table's types as wide as the data's. `replaced` are the columns that an overwrite replaces: void
+    `widen`, makes the table's types as wide as the data's. With `may_lack`, the data may lack columns, which are null
+    then, but no partition columns. `replaced` are the columns that an overwrite replaces: void
     columns take their type. Raises SchemaMismatchError, with both schemas, for any other difference.
     """
     if table is None:
         own = {column.lower(): column for column in partition_columns}  # spelled as the existing directories are
         known = {it["name"].lower(): it["type"] for it in replaced["fields"]} if replaced else {}
-        fields = {}
+        fields: dict[str, Schema] = {}
         for field in schema["fields"]:
             name = own.get(field["name"].lower(), field["name"])
             fields[name] = _field(name, plain(_filled(_plain_in(field), known.get(field["name"].lower()))))
     else:
-        fields, problems = _fitted(schema, table, partition_columns, merge=merge, widen=widen)
+        fields, problems = _fitted(
+            schema, table, partition_columns, merge=merge, widen=widen, may_lack=may_lack or merge
+        )
         if problems:
             advice = ""
-            if not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen)[1]:
+            if not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen, may_lack=True)[1]:
                 advice = ", or pass merge_schema=True to let the table's columns change"
-            elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True)[1]:
+            elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True, may_lack=True)[1]:
                 advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
             raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))
     position = {name.lower(): i for i, name in enumerate(field_names(schema))}
@@ -174,7 +191,7 @@ def map_columns(
 
 
 def _fitted(
-    schema: Schema, table: Schema, partition_columns: Sequence[str], *, merge: bool, widen: bool
+    schema: Schema, table: Schema, partition_columns: Sequence[str], *, merge: bool, widen: bool, may_lack: bool
 ) -> tuple[dict[str, Schema], list[str]]:
     """The table's columns after the write, and a sentence for each column that does not fit."""
     given = {field["name"].lower(): field for field in schema["fields"]}
@@ -188,7 +205,7 @@ def _fitted(
             kind = merged(_plain_in(match), own, merge=merge, widen=widen)
             if kind is None or (name in partition_columns and _scale(kind) != _scale(own)):
                 problems.append(f"{name} is {simple_name(match['type'])}, not {simple_name(field['type'])}")
-        elif not merge or name in partition_columns:
+        elif not may_lack or name in partition_columns:
             problems.append(f"{name} is missing")
         fields[name] = _field(name, own if kind is None else kind)
     for field in given.values():
@@ -205,7 +222,7 @@ def merged(data: Any, table: Any, *, merge: bool, widen: bool) -> Any:
         return table
     match data, table:
         case {"type": "struct"}, {"type": "struct"}:
-            fields, problems = _fitted(data, table, (), merge=merge, widen=widen)
+            fields, problems = _fitted(data, table, (), merge=merge, widen=widen, may_lack=merge)
             return None if problems else _struct([*fields.values()])
         case {"type": "array"}, {"type": "array"}:
             element = merged(data["elementType"], table["elementType"], merge=merge, widen=widen)

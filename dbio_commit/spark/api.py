@@ -15,7 +15,7 @@ from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
-from dbio_commit.base.packages import needs
+from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
@@ -45,7 +45,7 @@ Path = str | os.PathLike[str]
 
 @takes_if_tid
 def write(
-    df: "DataFrame",
+    df: Any,
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
@@ -63,6 +63,9 @@ def write(
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
+    `df` is a DataFrame of PySpark. It may also be any frame that `Table.write` takes, such as one of pandas, Polars or
+    Arrow: that is written in this process, without Spark.
+
     - `mode`: "append" adds the rows; "overwrite" replaces all rows; "overwrite_partitions" replaces the rows of the
       partitions that the data falls into; "error" refuses a table that has commits, and "ignore" leaves it as it is.
     - `partition_by`: the partition columns, needed only when the table is created. An overwrite with other columns
@@ -75,7 +78,8 @@ def write(
       gets one file.
     - `merge_schema`: the data may bring new columns and fields and wider types, and may lack columns, which are then
       null. Without it, the data must have the table's columns; narrower types are cast.
-    - `storage_options`: options of fsspec for the store, instead of the session's settings.
+    - `storage_options`: options of fsspec for the store, instead of the session's settings. Without a session, what
+      they leave out comes from the environment.
 
     Options of the commit:
 
@@ -93,12 +97,27 @@ def write(
 
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
+    if not is_of("pyspark", df):
+        if replace_where is not None:
+            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
+        return Table(path, storage_options).write(
+            df,
+            mode,
+            partition_by,
+            app,
+            if_match=if_match,
+            retries=retries,
+            compression=compression,
+            max_records_per_file=max_records_per_file,
+            target_file_size=target_file_size,
+            merge_schema=merge_schema,
+        )
     with needs("dbio.write", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
 
-    _check_frame(df)
+    _refuse_stream(df)
     if replace_where is not None and mode != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
     options = WriteOptions(
@@ -671,16 +690,13 @@ def _start(
     return writer.start(**options)
 
 
-def _check_frame(df: object) -> None:
-    """Raises InvalidInputError unless this is a DataFrame of Spark, and of a batch."""
+def _refuse_stream(df: "DataFrame") -> None:
+    """Raises InvalidInputError for what is no DataFrame of Spark, such as one of pandas on Spark, and for a stream."""
     from dbio_commit.spark.versions import is_frame
 
     if not is_frame(df):
-        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
-        raise InvalidInputError(
-            f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "
-            "without Spark in a transaction of dbio.Table(path).begin()"
-        )
+        kind = f"{type(df).__module__}.{type(df).__name__}"
+        raise InvalidInputError(f"dbio.write takes no {kind}: make a DataFrame of it, such as by df.to_spark()")
     if df.isStreaming:
         raise InvalidInputError(
             "dbio.write takes a batch, and this DataFrame is a stream: use dbio.write_stream(stream, path, checkpoint)"

@@ -221,8 +221,11 @@ class Output:
             self._close(directory)
 
     def finish(self) -> list[FileInfo]:
-        while self._open:
+        while len(self._open) > 1:
             self._close(next(iter(self._open)))
+        if self._open:  # here: most writes have one small file, and a thread takes as long to start
+            file = self._open.popitem()[1]
+            self._done.append(file.close(self._spec.spark_metadata))
         while self._closing:
             self._done.append(self._closing.popleft().result())
         self._pool.shutdown()

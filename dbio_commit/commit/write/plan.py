@@ -130,11 +130,13 @@ def plan_write(
     commit: CommitOptions,
     sets: Settings | None = None,
     widens: bool = True,
+    may_lack: bool = False,
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
     `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
-    a column wider. Raises InvalidInputError, SchemaMismatchError, TableExistsError.
+    a column wider, and `may_lack` whether the data may lack columns, which are null then. Raises InvalidInputError,
+    SchemaMismatchError, TableExistsError.
     """
     if mode not in OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
@@ -172,6 +174,7 @@ def plan_write(
         # A plain directory has no record of a column that is wider than in some files.
         widen=target.is_table and widens,
         replaced=current,
+        may_lack=may_lack,
         where=url,
     )
     rules.check_writable(mapping.schema, columns)

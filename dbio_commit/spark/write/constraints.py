@@ -11,6 +11,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.base.texts import command
+from dbio_commit.data.examples import describe_texts, shown
 from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, recorded_files
@@ -28,7 +29,6 @@ from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.sql.values import Fitted, as_type, assign
 from dbio_commit.spark.write.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
-from dbio_commit.spark.write.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
 

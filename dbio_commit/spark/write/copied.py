@@ -22,10 +22,10 @@ from pyspark.sql import functions as f
 from dbio_commit.base.errors import StoreError
 from dbio_commit.data import arrow
 from dbio_commit.data.footers import has_old_calendar
-from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
+from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss, refuse_other_rows
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
+from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec, group_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
