@@ -108,7 +108,7 @@ class _Reader:
     def _arithmetic(self, tree: Any) -> Value:
         left, right = self.value(tree.this), self.value(tree.expression)
         how = {exp.Add: "add_checked", exp.Sub: "subtract_checked", exp.Mul: "multiply_checked"}[type(tree)]
-        kinds = {left.kind, right.kind}
+        kinds = {str(left.kind), str(right.kind)}
         if kinds <= {*_INTEGERS}:
             kind = max(kinds, key=_INTEGERS.index)
         elif "double" in kinds and kinds <= {"double", "byte", "short", "integer"}:

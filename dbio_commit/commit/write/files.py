@@ -223,11 +223,11 @@ class Output:
     def finish(self) -> list[FileInfo]:
         while len(self._open) > 1:
             self._close(next(iter(self._open)))
-        if self._open:  # here: most writes have one small file, and a thread takes as long to start
-            file = self._open.popitem()[1]
-            self._done.append(file.close(self._spec.spark_metadata))
-        while self._closing:
-            self._done.append(self._closing.popleft().result())
+        # Here, for most writes have one small file, and a thread takes as long to start.
+        last = [file.close(self._spec.spark_metadata) for file in self._open.values()]
+        self._open.clear()
+        self._done += [*(future.result() for future in self._closing), *last]
+        self._closing.clear()
         self._pool.shutdown()
         if self._paths:
             self._files.confirm()

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import islice
 
 import pyarrow as pa
 
@@ -32,16 +32,14 @@ def write_in_lanes(
     each = runs(batches, spec)
     working = _Lanes(spec, attempt=attempt, files=files)
     try:
-        first = list(islice(each, 2))
-        if len(first) < 2 or count == 1:
-            for run in chain(first, each):
+        first = deque(islice(each, 2))
+        alone = len(first) < 2 or count == 1
+        while run := first.popleft() if first else next(each, None):
+            if alone:
                 working.write_here(run)
-                del run
-        else:
-            for run in chain(first, each):
-                first.clear()
+            else:
                 working.hand_over(run, count)
-                del run
+            del run  # it is a slice, and would keep its whole table in memory
         return working.finish()
     except BaseException as error:
         working.discard(error)
