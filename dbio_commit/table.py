@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
+    from dbio_commit.commit.write.clauses import Clause
+    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.log.frames import Filter
-    from dbio_commit.spark.rewrite.clauses import Clause
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
@@ -323,6 +325,19 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
+    @overload
+    def delete(
+        self,
+        where: str,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def delete(
         self,
         spark: "SparkSession",
@@ -332,21 +347,54 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+    ) -> Commit: ...
+
+    def delete(
+        self,
+        spark: "SparkSession | str | None" = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
     ) -> Commit:
-        """Deletes rows, with Spark: see `dbio.delete`."""
-        from dbio_commit.spark import api
+        """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`. The session may be left out.
 
-        return api.delete(
-            spark,
-            self._path_for_spark(),
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+        Without a session, this process reads and writes the files. The condition must then be one that surely means the
+        same without Spark: comparisons of columns with values of their types, IS NULL, IN, BETWEEN, AND, OR and NOT.
+        Others are refused. Times without a zone are in `time_zone`. The commit is the same as that with Spark.
 
+            table.delete("day < '2025-01-01'")
+        """
+        options: dict[str, Any] = {"app": app, "if_match": if_match, "isolation": isolation, "retries": retries}
+        session, (condition,) = _shifted(spark, where)
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.delete(session, self._path_for_spark(), condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import delete_rows
+
+        self.refuse_partition()
+        return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: str = "true",
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def update(
         self,
         spark: "SparkSession",
@@ -357,22 +405,56 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+    ) -> Commit: ...
+
+    def update(
+        self,
+        spark: "SparkSession | Mapping[str, str] | None" = None,
+        values: Mapping[str, str] | str | None = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
     ) -> Commit:
-        """Changes rows, with Spark: see `dbio.update`."""
-        from dbio_commit.spark import api
+        """Gives columns new values in the rows for which a condition holds: see `dbio.update`.
 
-        return api.update(
-            spark,
-            self._path_for_spark(),
-            values,
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
+        Values are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts, and
+        `current_timestamp()`. Others are refused. The commit is the same as that with Spark.
 
+            table.update({"kind": "'click'", "tries": "tries + 1"}, "id = 17")
+        """
+        options: dict[str, Any] = {"app": app, "if_match": if_match, "isolation": isolation, "retries": retries}
+        session, (given, condition) = _shifted(spark, values, where)
+        condition = "true" if condition is None else condition
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.update(session, self._path_for_spark(), given, condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import update_rows
+
+        self.refuse_partition()
+        return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        when: "Sequence[Clause] | None" = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def merge(
         self,
         spark: "SparkSession",
@@ -384,22 +466,44 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
-    ) -> Commit:
-        """Merges rows into the table, with Spark: see `dbio.merge`."""
-        from dbio_commit.spark import api
+    ) -> Commit: ...
 
-        return api.merge(
-            spark,
-            self._path_for_spark(),
-            source,
-            on,
-            when,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+    def merge(
+        self,
+        spark: Any = None,
+        source: Any = None,
+        on: Any = None,
+        when: Any = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit:
+        """Merges rows into the table: see `dbio.merge`. The session may be left out.
+
+        Without a session, `source` is any frame that `write` takes. One that is no DataFrame of PySpark is merged by
+        this process, and is in its memory as a whole. Then `on` is a list of columns, and the clauses have no
+        conditions: by default, rows that match are updated, and the others are inserted. The commit is the same as that
+        with Spark.
+
+            table.merge(changes, on=["id"])
+        """
+        options: dict[str, Any] = {"app": app, "if_match": if_match, "isolation": isolation, "retries": retries}
+        session, (frame, keys, clauses) = _shifted(spark, source, on, when)
+        if session is None and is_of("pyspark", frame):
+            session = frame.sparkSession
+        if session is not None:
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.merge(session, path, frame, keys, clauses, storage_options=store, **options)
+        from dbio_commit.commit.write.clauses import UPSERT
+        from dbio_commit.commit.write.merge import merge_frame
+
+        self.refuse_partition()
+        clauses = UPSERT if clauses is None else clauses
+        return merge_frame(self.place, frame, keys, clauses, commit=_commit_options(options))
 
     def set(self, settings: Mapping[str, str]) -> Commit:
         """Changes these settings, and leaves the others as they are; an empty text removes one.
@@ -596,3 +700,27 @@ class Table:
                 f"{self.url} is a table on a store of a test, which Spark cannot reach: give a path"
             )
         return self._path
+
+
+def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The session and the other arguments of a method whose first argument, the session, may be left out.
+
+    Then arguments by position stand one place further left, and those by name where they belong.
+    """
+    if spark is None or hasattr(spark, "createDataFrame"):
+        return spark, others
+    by_position = list(takewhile(lambda it: it is not None, (spark, *others)))
+    if len(by_position) > len(others):
+        raise InvalidInputError(f"{type(spark).__name__} is no Spark session: give one as the first argument, or none")
+    return None, (*by_position, *others[len(by_position) :])
+
+
+def _refuse_zone(time_zone: str | None) -> None:
+    if time_zone is not None:
+        raise InvalidInputError("time_zone= is for a call without a Spark session: a session has its own time zone")
+
+
+def _commit_options(options: Mapping[str, Any]) -> "CommitOptions":
+    from dbio_commit.commit.write.options import CommitOptions
+
+    return CommitOptions(**options)

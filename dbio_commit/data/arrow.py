@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
@@ -120,6 +121,15 @@ def _column(batch: pa.RecordBatch, position: int | None, kind: Any) -> Any:
     if position is None:
         return pa.nulls(batch.num_rows, kind)
     return batch.column(position) if kind is None else fit(batch.column(position), kind)
+
+
+def replaced(values: Any, mask: Any, new: Any) -> Any:
+    """The values, with those under the mask replaced by the new ones, in order."""
+    if not (pa.types.is_nested(values.type) or pa.types.is_duration(values.type)):
+        return pc.replace_with_mask(values, mask, new)
+    order = np.arange(len(values))
+    order[mask.to_numpy(zero_copy_only=False)] = len(values) + np.arange(len(new))
+    return pa.concat_arrays([values, new]).take(pa.array(order))
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------

@@ -17,16 +17,16 @@ from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.write.clauses import (
+    UPSERT,
+    Clause,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.rewrite.clauses import (
-    UPSERT,
-    Clause,
-)
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names

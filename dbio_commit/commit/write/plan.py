@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
 from dbio_commit.commit.roots import Target, read_snapshot
@@ -19,6 +19,7 @@ from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.etag import check_etag
@@ -224,3 +225,28 @@ def _refuse_timestamps(schema: Schema, columns: Sequence[str], url: str) -> None
                 f"{url} is partitioned by the timestamp {name!r} and has no {names.DESCRIPTOR}: the time zone "
                 "of its directory names is not known; write to a dbio table, or partition by a date"
             )
+
+
+# --- rewrites -----------------------------------------------------------------------------------------------------
+
+
+def refuse_directory(plan: WritePlan) -> None:
+    """Raises InvalidInputError for a rewrite in a directory that is no dbio table."""
+    if plan.target.scope and not plan.target.is_table:
+        raise InvalidInputError(
+            f"{plan.place.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it "
+            "a table with `dbio adopt` first"
+        )
+
+
+def refuse_other_columns(plan: WritePlan, snapshot: Snapshot) -> None:
+    """Raises an error if a rewrite would read a snapshot with other columns than it writes: values would be lost."""
+    if snapshot.schema is None and snapshot.files:
+        raise InvalidInputError(
+            f"no writer recorded the columns of {plan.place.url}, so single rows cannot be replaced; append to it with "
+            "dbio first"
+        )
+    if snapshot.schema != plan.target.metadata.schema:
+        raise CommitConflictError(
+            f"the schema of {plan.place.url} was changed by another commit just now; nothing was written: try again"
+        )

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.commit.write.clauses import Clause
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, number_option
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
@@ -15,7 +16,6 @@ from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.committer.writes import app_of
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
-from dbio_commit.spark.rewrite.clauses import Clause
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import java_class

@@ -13,10 +13,10 @@ from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.changes import CHANGE_TYPE, of_changes
 from dbio_commit.commit.write.spill import Spill, Waiting
 from dbio_commit.data import arrow
 from dbio_commit.data.examples import as_python, describe, shown
-from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
@@ -25,7 +25,7 @@ from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from dbio_commit.spark.write.copied import Copied, OldFiles, by_file, copy
-from dbio_commit.spark.write.fates import CHANGE_TYPE, CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.fates import CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,
@@ -185,7 +185,7 @@ def run_with_fates(
         changes = Waiting()
         place = len(spec.columns)
         result = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
-        files = run_task(_of_changes(spec), changes.batches(spill))
+        files = run_task(of_changes(spec), changes.batches(spill))
         plain = [
             encode_file_info(replace(info, statistics=None)) for info in files
         ]  # no reader skips change files by statistics
@@ -198,12 +198,6 @@ def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
     types: Any = pa.array([CHANGE_TYPES.get(it) for it in Fate], pa.string())
     arrays = [*changed.columns[:place], types.take(changed.column(place))]
     return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
-
-
-def _of_changes(spec: TaskSpec) -> TaskSpec:
-    metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
-    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
-    return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
 
 
 def _run_with_fates(
