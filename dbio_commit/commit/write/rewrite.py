@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace as with_fields
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
@@ -223,7 +222,7 @@ class Rewrite:
                 if changed is not None and changed.any and (whole or partial):
                     files = write_rows(plan, transaction, changed.batches(), of_changes)
                     # No reader skips change files by statistics.
-                    written += [with_fields(info, statistics=None) for info in files]
+                    written += [replace(info, statistics=None) for info in files]
             except BaseException:
                 place.store.delete_many([info.path for info in written])
                 raise
