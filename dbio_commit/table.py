@@ -325,7 +325,7 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    @overload
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
     def delete(
         self,
         where: str,
@@ -381,7 +381,7 @@ class Table:
         self.refuse_partition()
         return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
     def update(
         self,
         values: Mapping[str, str],
@@ -441,7 +441,7 @@ class Table:
         self.refuse_partition()
         return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
     def merge(
         self,
         source: Any,

@@ -15,7 +15,6 @@ import pyarrow.types as types
 from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
 from dbio_commit.protocol.types import decimal_digits
 
-_LONG = 2**63
 _DIGITS = 38
 
 
@@ -76,9 +75,6 @@ _COMPARE: Mapping[Operator, str] = {
 def _compared(column: Any, how: Operator, value: Any) -> Any:
     """The comparison of each value; false for null."""
     column, other = _alike(column, value)
-    if other is None:  # no value of the column's type is so far away
-        is_true = {"<": value > 0, "<=": value > 0, ">": value < 0, ">=": value < 0, "=": False, "!=": True}[how]
-        return column.is_valid() if is_true else pa.repeat(pa.scalar(False), len(column))
     found: Any = pc.call_function(_COMPARE[how], [column, other])
     if types.is_floating(column.type) and how in (">", ">="):  # NaN is greater than all others
         found = pc.or_(found, pc.is_nan(column))
@@ -86,14 +82,14 @@ def _compared(column: Any, how: Operator, value: Any) -> Any:
 
 
 def _alike(column: Any, value: Any) -> tuple[Any, Any]:
-    """The column and the value as one type that holds both; None for a whole number that no column can have."""
+    """The column and the value as one type that holds both."""
     kind = column.type
     if types.is_floating(kind):
         return column.cast(pa.float64()), pa.scalar(float(value), pa.float64())
     if types.is_integer(kind) and isinstance(value, float):
         return column.cast(pa.float64(), safe=False), pa.scalar(value, pa.float64())  # as Spark does
     if types.is_integer(kind) and isinstance(value, int):
-        return (column.cast(pa.int64()), pa.scalar(value, pa.int64())) if -_LONG <= value < _LONG else (column, None)
+        return column.cast(pa.int64()), pa.scalar(value, pa.int64())
     if types.is_integer(kind) or types.is_decimal(kind):
         wanted = Decimal(value)
         own = kind.scale if types.is_decimal(kind) else 0

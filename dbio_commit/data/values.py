@@ -134,9 +134,11 @@ class _Reader:
 
         def of(rows: pa.RecordBatch) -> Any:
             numbers = value.of(rows).cast(pa.int64())
-            rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, divisor), divisor))  # has the sign of the number
+            rest: Any = pc.subtract(
+                numbers, pc.multiply(pc.divide(numbers, divisor), divisor)
+            )  # has the sign of the number
             if positive:
-                rest = pc.if_else(pc.less(rest, 0), pc.add(rest, divisor), rest)
+                rest = pc.if_else(pc.less(rest, pa.scalar(0)), pc.add(rest, divisor), rest)
             return rest.cast(arrow_type(kind))
 
         return Value(kind, of)
@@ -154,8 +156,8 @@ class _Reader:
     def _part_of_day(self, tree: Any) -> Value:
         inner = tree.this
         day = self._day(inner.this if isinstance(inner, exp.TsOrDsToDate) else inner)
-        part = {exp.Year: pc.year, exp.Month: pc.month, exp.Day: pc.day}[type(tree)]
-        return Value("integer", lambda rows: part(day.of(rows)).cast(pa.int32()))
+        part = {exp.Year: "year", exp.Month: "month", exp.Day: "day"}[type(tree)]
+        return Value("integer", lambda rows: pc.call_function(part, [day.of(rows)]).cast(pa.int32()))
 
     def _cast(self, tree: Any) -> Value:
         kind = _TYPES.get(tree.to.sql(dialect="spark"))

@@ -214,6 +214,8 @@ def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | 
         return (
             (value, value) if -(1 << 24) < value < 1 << 24 else None
         )  # exact, whether Spark casts to float or to double
+    if is_integer(kind) and not -_LONGS <= value < _LONGS:
+        return None  # Spark takes `column < value` for true then, also if the column is null
     return (value, value) if _fits(kind, [digits]) else None
 
 
@@ -277,6 +279,7 @@ _EXACT_DIGITS = 15
 """A double has each whole number of so many digits, and 10 to that power."""
 _DIGITS = 38
 """The most digits of Spark's decimals. If both sides of a comparison need more, Spark rounds."""
+_LONGS = 2**63
 _LONG_DIGITS = 20
 """The digits of the decimal that Spark takes a long for."""
 

@@ -14,7 +14,7 @@ from dbio_commit.data.evaluate import holds, is_exact, same
 from dbio_commit.data.where import parse_where
 
 NAN = float("nan")
-ROWS = pa.record_batch(
+COLUMNS: Any = (
     {
         "id": pa.array([1, 2, None, -(2**63)], pa.int64()),
         "small": pa.array([1, -128, 127, None], pa.int8()),
@@ -27,6 +27,7 @@ ROWS = pa.record_batch(
                        pa.timestamp("us", "UTC")),
     }
 )  # fmt: skip
+ROWS = pa.record_batch(COLUMNS)
 SCHEMA = spark_schema(ROWS.schema, where="it")
 
 
@@ -42,7 +43,6 @@ def which(sql: str) -> list[int]:
         ("id = 1", [0]),
         ("id != 1", [1, 3]),
         ("NOT (id = 1)", [1, 3]),
-        ("id < 99999999999999999999", [0, 1, 3]),
         ("small <= 1000", [0, 1, 2]),
         ("small > -1000", [0, 1, 2]),
         ("small = 1000", []),
@@ -78,7 +78,8 @@ def test_a_condition_holds_for_the_rows_for_which_it_is_true_in_spark(sql: str, 
 @pytest.mark.parametrize(
     "sql",
     ["upper(text) = 'A'", "id + 1 = 2", "text = 1", "id = text", "id IN (1, NULL)", "at > '2026-11-20 11:00:00'",
-     "text LIKE 'a%'", "id = 1 OR length(text) = 1", "text = 'it''s'", "id = 1e3", "id <=> 1"],
+     "text LIKE 'a%'", "id = 1 OR length(text) = 1", "text = 'it''s'", "id = 1e3", "id <=> 1",
+     "id < 99999999999999999999", "small >= -9223372036854775809"],
 )  # fmt: skip
 def test_what_is_not_certain_is_not_evaluated(sql: str) -> None:
     assert not is_exact(parse_where(sql, SCHEMA, zone=None))

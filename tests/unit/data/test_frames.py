@@ -34,7 +34,8 @@ class Capsule:
     """Anything that has rows for others in Arrow's way."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return TABLE.__arrow_c_stream__(requested_schema)
+        table: Any = TABLE
+        return table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,12 @@ def test_an_index_of_pandas_goes_unless_it_has_a_name() -> None:
 
 
 def test_values_of_pandas_become_those_of_a_table() -> None:
+    to_datetime: Any = pd.to_datetime
     frame = pd.DataFrame(
         {
             "category": pd.Categorical(["a", None, "a"]),
-            "at": pd.to_datetime(["2026-11-20 10:00:00.000001", None, "2026-11-20 00:00:00.000000"]),
-            "instant": pd.to_datetime(["2026-11-20", None, "2026-11-20"]).tz_localize("Europe/Berlin"),
+            "at": to_datetime(["2026-11-20 10:00:00.000001", None, "2026-11-20 00:00:00.000000"]),
+            "instant": to_datetime(["2026-11-20", None, "2026-11-20"]).tz_localize("Europe/Berlin"),
             "float": [1.5, float("nan"), 2.5],
             "object": [DAY, None, DAY],
             "decimal": [Decimal("1.50"), None, Decimal("10.25")],
@@ -143,7 +145,7 @@ def test_types_that_tables_lack_become_those_that_hold_their_values() -> None:
             "fixed": pa.array([b"ab", b"cd"], pa.binary(2)),
             "list": pa.array([[1], [2]], pa.large_list(pa.int32())),
             "nano": pa.array([1000, 2000], pa.timestamp("ns", "America/New_York")),
-            "struct": pa.array([{"a": "x"}, {"a": "y"}], pa.struct({"a": pa.dictionary(pa.int8(), pa.string())})),
+            "struct": pa.array([{"a": "x"}, {"a": "y"}], pa.struct([("a", pa.dictionary(pa.int8(), pa.string()))])),
         }
     )
     found = written(given)

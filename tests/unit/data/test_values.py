@@ -10,18 +10,19 @@ import pytest
 from dbio_commit.data.values import Unsure, assigned, read_value
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ROWS = pa.record_batch(
-    {
-        "id": pa.array([1, -7, None], pa.int32()),
-        "big": pa.array([1, 2**63 - 1, None], pa.int64()),
-        "x": pa.array([0.5, 1.5, None]),
-        "text": pa.array(["aä€", "", None]),
-        "day": pa.array([date(2026, 11, 20), date(1, 1, 31), None]),
-        "local": pa.array([datetime(2026, 11, 20, 23, 59), datetime(1969, 12, 31, 23), None], pa.timestamp("us")),
-    }
-)
+COLUMNS: Any = {
+    "id": pa.array([1, -7, None], pa.int32()),
+    "big": pa.array([1, 2**63 - 1, None], pa.int64()),
+    "x": pa.array([0.5, 1.5, None]),
+    "text": pa.array(["aä€", "", None]),
+    "day": pa.array([date(2026, 11, 20), date(1, 1, 31), None]),
+    "local": pa.array([datetime(2026, 11, 20, 23, 59), datetime(1969, 12, 31, 23), None], pa.timestamp("us")),
+}
+ROWS = pa.record_batch(COLUMNS)
 KINDS = {"id": "integer", "big": "long", "x": "double", "text": "string", "day": "date", "local": "timestamp_ntz",
          "at": "timestamp", "nested": {"type": "array", "elementType": "long"}}  # fmt: skip
+
+OF_NOW = ("current_timestamp()", "now()")
 
 
 @pytest.mark.parametrize(

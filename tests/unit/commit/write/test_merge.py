@@ -138,7 +138,10 @@ def test_keys_of_several_columns_match_as_tuples_of_values_that_are_not_null(
     source: list[Any], rows: list[Any]
 ) -> None:
     def batch(keys: list[Any]) -> pa.RecordBatch:
-        columns = [pa.array([it[0] for it in keys], pa.int64()), pa.array([it[1] for it in keys], pa.string())]
+        columns: list[Any] = [
+            pa.array([it[0] for it in keys], pa.int64()),
+            pa.array([it[1] for it in keys], pa.string()),
+        ]
         return pa.RecordBatch.from_arrays(columns, names=["a", "b"])
 
     index = KeyIndex(pa.Table.from_batches([batch(source)]))
@@ -159,7 +162,8 @@ def test_keys_of_all_types_that_compare_exactly_are_found(values: list[Any]) -> 
     table = dbio.Table.over(MemoryStore(), ManualClock())
     table.write(pa.table({"k": values, "n": [1, 2]}))
     assert counts(table.merge(pa.table({"k": values[:1], "n": [7]}), on=["k"])) == (0, 1, 0, 1)
-    assert sorted(table.snapshot().to_arrow().column("n").to_pylist()) == [2, 7]
+    found: list[Any] = table.snapshot().to_arrow().column("n").to_pylist()
+    assert sorted(found) == [2, 7]
 
 
 @settings(max_examples=30)
@@ -170,7 +174,7 @@ def test_keys_of_all_types_that_compare_exactly_are_found(values: list[Any]) -> 
 )
 def test_an_upsert_is_a_dictionarys_update(old: dict[int, int], new: dict[int, int], cut: int) -> None:
     table = dbio.Table.over(MemoryStore(), ManualClock())
-    schema = pa.schema({"k": pa.int64(), "v": pa.float64()})
+    schema = pa.schema([("k", pa.int64()), ("v", pa.float64())])
     items = [(key, value % 1000) for key, value in old.items()]
     for part in (items[:cut], items[cut:]):
         table.write(pa.table({"k": [it[0] for it in part], "v": [float(it[1]) for it in part]}, schema=schema))

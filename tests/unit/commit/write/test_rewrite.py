@@ -1,6 +1,7 @@
 """Rows are deleted and changed without Spark: which files are written again, conflicts, changes, constraints."""
 
 from datetime import date
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +28,9 @@ def table() -> dbio.Table:
     return table
 
 
-def ids(table: dbio.Table) -> list[int]:
-    return sorted(table.snapshot().to_arrow().column("id").to_pylist())
+def ids(table: dbio.Table) -> list[Any]:
+    found: list[Any] = table.snapshot().to_arrow().column("id").to_pylist()
+    return sorted(found)
 
 
 def texts(table: dbio.Table) -> dict[int, str]:
@@ -102,7 +104,7 @@ def test_an_application_and_an_etag_hold_as_in_a_write(table: dbio.Table) -> Non
 
 def interrupted(table: dbio.Table, monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
     """Calls `action` once, after the rewrite has read the table, and before it commits."""
-    from dbio_commit.commit.write import rewrite
+    rewrite: Any = import_module("dbio_commit.commit.write.rewrite")
 
     real, calls = rewrite.write_rows, list[int]()
 
@@ -253,10 +255,11 @@ def test_calls_with_a_session_first_still_go_to_spark(table: dbio.Table, monkeyp
         monkeypatch.setattr(f"dbio_commit.spark.api.{name}", lambda *args, **options: asked.append(args[2:]))
     monkeypatch.setattr(dbio.Table, "_path_for_spark", lambda self: "path")
     session: Any = Session()
+    source: Any = object()
     table.delete(session, "id = 1")
     table.update(session, {"id": "1"}, where="id = 2")
-    table.merge(session, None, on=["id"])
-    assert asked == [("id = 1",), ({"id": "1"}, "id = 2"), (None, ["id"], None)]
+    table.merge(session, source, on=["id"])
+    assert asked == [("id = 1",), ({"id": "1"}, "id = 2"), (source, ["id"], None)]
     with pytest.raises(dbio.InvalidInputError, match="time_zone= is for a call without a Spark session"):
         table.delete(session, "id = 1", time_zone="UTC")  # type: ignore[call-overload]
     with pytest.raises(dbio.InvalidInputError, match="int is no Spark session"):
