@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Isolation
+from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.packages import is_of
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
@@ -20,6 +22,7 @@ from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.provenance import Labels, Note, SparkRun
 from dbio_commit.commit.roots import open_root, read_snapshot
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.place import Place, path_limits
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
@@ -50,13 +53,14 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
+    from dbio_commit.commit.write.clauses import Clause
+    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
-    from dbio_commit.spark.rewrite.clauses import Clause
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
-@internal("clock", "inspector", "location", "note", "refuse_partition", "run", "store")
+@internal("clock", "inspector", "location", "note", "place", "refuse_partition", "run", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 
@@ -304,6 +308,70 @@ class Table:
             skipped=has_committed(self.store, self.clock, app),
         )
 
+    def write(
+        self,
+        frame: Any,
+        mode: Mode = "append",
+        partition_by: str | Sequence[str] | None = None,
+        app: AppVersion | None = None,
+        *,
+        if_match: str | None = None,
+        retries: int = 0,
+        compression: Compression = "snappy",
+        max_records_per_file: int = 0,
+        target_file_size: int | None = None,
+        merge_schema: bool = False,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
+        """Writes a frame as one atomic transaction, and returns its commit.
+
+        `frame` is a DataFrame of pandas or Polars, a LazyFrame, a table, batch or RecordBatchReader of Arrow, a
+        relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
+        The others are written in this process, batch by batch, in bounded memory:
+
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
+          microseconds, or are refused if they would lose.
+        - A constraint, a generated column or a default that only Spark can evaluate is refused.
+        - `retries` needs a frame that can be read again.
+        - An error while the frame is read aborts the transaction, and deletes its files.
+
+        Raises what `dbio.write` raises.
+
+            table.write(frame, partition_by=["day"], app=("nightly", date(2026, 11, 20)))
+        """
+        options: dict[str, Any] = {
+            "compression": compression,
+            "max_records_per_file": max_records_per_file,
+            "target_file_size": target_file_size,
+            "merge_schema": merge_schema,
+        }
+        beside: dict[str, Any] = {
+            "app": app,
+            "if_match": if_match,
+            "retries": retries,
+            "message": message,
+            "labels": labels,
+        }
+        if is_of("pyspark", frame):
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.write(frame, path, mode, partition_by, storage_options=store, **beside, **options)
+        from dbio_commit.commit.write.frames import write_frame
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+
+        self.refuse_partition()
+        return write_frame(
+            self.place,
+            frame,
+            mode=mode,
+            partition_by=partition_by,
+            options=WriteOptions(**options),
+            commit=CommitOptions(**beside),
+        )
+
     def resume(self, terms: Terms) -> Transaction:
         """The transaction with these `terms`, which began in another process of this machine.
 
@@ -318,6 +386,19 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    def delete(
+        self,
+        where: str,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def delete(
         self,
         spark: "SparkSession",
@@ -329,23 +410,56 @@ class Table:
         retries: int = 0,
         message: str | None = None,
         labels: Labels | None = None,
+    ) -> Commit: ...
+
+    def delete(
+        self,
+        spark: "SparkSession | str | None" = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
-        """Deletes rows, with Spark: see `dbio.delete`."""
-        from dbio_commit.spark import api
+        """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`. The session may be left out.
 
-        return api.delete(
-            spark,
-            self._path_for_spark(),
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            message=message,
-            labels=labels,
-            storage_options=self.storage_options or None,
-        )
+        Without a session, this process reads and writes the files. The condition must then be one that surely means the
+        same without Spark: comparisons of columns with values of their types, IS NULL, IN, BETWEEN, AND, OR and NOT.
+        Others are refused. Times without a zone are in `time_zone`. The commit is the same as that with Spark.
 
+            table.delete("day < '2025-01-01'")
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (condition,) = _shifted(spark, where)
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.delete(session, self._path_for_spark(), condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import delete_rows
+
+        self.refuse_partition()
+        return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: str = "true",
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def update(
         self,
         spark: "SparkSession",
@@ -358,24 +472,58 @@ class Table:
         retries: int = 0,
         message: str | None = None,
         labels: Labels | None = None,
+    ) -> Commit: ...
+
+    def update(
+        self,
+        spark: "SparkSession | Mapping[str, str] | None" = None,
+        values: Mapping[str, str] | str | None = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
-        """Changes rows, with Spark: see `dbio.update`."""
-        from dbio_commit.spark import api
+        """Gives columns new values in the rows for which a condition holds: see `dbio.update`.
 
-        return api.update(
-            spark,
-            self._path_for_spark(),
-            values,
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            message=message,
-            labels=labels,
-            storage_options=self.storage_options or None,
-        )
+        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
+        Values are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts, and
+        `current_timestamp()`. Others are refused. The commit is the same as that with Spark.
 
+            table.update({"kind": "'click'", "tries": "tries + 1"}, "id = 17")
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (given, condition) = _shifted(spark, values, where)
+        condition = "true" if condition is None else condition
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.update(session, self._path_for_spark(), given, condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import update_rows
+
+        self.refuse_partition()
+        return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        when: "Sequence[Clause] | None" = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit: ...
+
+    @overload
     def merge(
         self,
         spark: "SparkSession",
@@ -389,24 +537,46 @@ class Table:
         retries: int = 0,
         message: str | None = None,
         labels: Labels | None = None,
-    ) -> Commit:
-        """Merges rows into the table, with Spark: see `dbio.merge`."""
-        from dbio_commit.spark import api
+    ) -> Commit: ...
 
-        return api.merge(
-            spark,
-            self._path_for_spark(),
-            source,
-            on,
-            when,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            message=message,
-            labels=labels,
-            storage_options=self.storage_options or None,
-        )
+    def merge(
+        self,
+        spark: Any = None,
+        source: Any = None,
+        on: Any = None,
+        when: Any = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
+        """Merges rows into the table: see `dbio.merge`. The session may be left out.
+
+        Without a session, `source` is any frame that `write` takes. One that is no DataFrame of PySpark is merged by
+        this process, and is in its memory as a whole. Then `on` is a list of columns, and the clauses have no
+        conditions: by default, rows that match are updated, and the others are inserted. The commit is the same as that
+        with Spark.
+
+            table.merge(changes, on=["id"])
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (frame, keys, clauses) = _shifted(spark, source, on, when)
+        if session is None and is_of("pyspark", frame):
+            session = frame.sparkSession
+        if session is not None:
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.merge(session, path, frame, keys, clauses, storage_options=store, **options)
+        from dbio_commit.commit.write.clauses import UPSERT
+        from dbio_commit.commit.write.merge import merge_frame
+
+        self.refuse_partition()
+        clauses = UPSERT if clauses is None else clauses
+        return merge_frame(self.place, frame, keys, clauses, commit=_commit_options(options))
 
     def set(self, settings: Mapping[str, str], *, message: str | None = None, labels: Labels | None = None) -> Commit:
         """Changes these settings, and leaves the others as they are; an empty text removes one.
@@ -632,6 +802,20 @@ class Table:
         """What is said of a commit. Raises InvalidInputError."""
         return Note(message=message, labels=labels, run=self.run)
 
+    @property
+    def place(self) -> Place:
+        """What a write needs of the table."""
+        is_disk = self.location is not None and self.location.scheme == "file"
+        limits = path_limits(is_disk=is_disk, root=self.location.prefix if self.location else "")
+        return Place(
+            store=self.store,
+            clock=self.clock,
+            follow_up=publish_as_set,
+            inspector=self.inspector,
+            limits=limits,
+            run=self.run,
+        )
+
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.
 
@@ -652,3 +836,45 @@ class Table:
                 f"{self.url} is a table on a store of a test, which Spark cannot reach: give a path"
             )
         return self._path
+
+
+def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The session and the other arguments of a method whose first argument, the session, may be left out.
+
+    Then arguments by position stand one place further left, and those by name where they belong.
+    """
+    if spark is None or hasattr(spark, "createDataFrame"):
+        return spark, others
+    by_position = list(takewhile(lambda it: it is not None, (spark, *others)))
+    if len(by_position) > len(others):
+        raise InvalidInputError(f"{type(spark).__name__} is no Spark session: give one as the first argument, or none")
+    return None, (*by_position, *others[len(by_position) :])
+
+
+def _refuse_zone(time_zone: str | None) -> None:
+    if time_zone is not None:
+        raise InvalidInputError("time_zone= is for a call without a Spark session: a session has its own time zone")
+
+
+def _options(
+    app: AppVersion | None,
+    if_match: str | None,
+    isolation: Isolation,
+    retries: int,
+    message: str | None,
+    labels: Labels | None,
+) -> dict[str, Any]:
+    return {
+        "app": app,
+        "if_match": if_match,
+        "isolation": isolation,
+        "retries": retries,
+        "message": message,
+        "labels": labels,
+    }
+
+
+def _commit_options(options: Mapping[str, Any]) -> "CommitOptions":
+    from dbio_commit.commit.write.options import CommitOptions
+
+    return CommitOptions(**options)

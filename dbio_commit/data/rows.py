@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, StoreError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
 from dbio_commit.data.conform import conform
@@ -74,6 +74,15 @@ def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partit
             f"{where} has the column {column!r:.200}, which the table does not have, so that its rows cannot be "
             "written anew without a loss; nothing was committed: add the column to the table, by a write that has it, "
             "with merge_schema=True, and try again"
+        )
+
+
+def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:
+    """Raises StoreError if the file at this URL has not the recorded number of rows."""
+    if recorded not in (None, found):
+        raise StoreError(
+            f"{found} rows were read from {where}, but its writer recorded {recorded}: somebody changed the file, or "
+            "it was not read completely; nothing was committed. Run `dbio check`"
         )
 
 

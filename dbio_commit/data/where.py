@@ -216,11 +216,15 @@ def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | 
     is_whole = "." not in text
     value = int(Decimal(text)) if is_whole else Decimal(text)
     if kind in ("float", "double"):
-        if not is_whole:
+        if not is_whole and (kind == "float" or sum(digits) > _EXACT_DIGITS):
             return _about(float(text), 0.0)
+        if not is_whole:  # the quotient of two whole numbers that doubles have, so that any cast rounds it alike
+            return float(text), float(text)
         return (
             (value, value) if -(1 << 24) < value < 1 << 24 else None
         )  # exact, whether Spark casts to float or to double
+    if is_integer(kind) and not -_LONGS <= value < _LONGS:
+        return None  # Spark takes `column < value` for true then, also if the column is null
     return (value, value) if _fits(kind, [digits]) else None
 
 
@@ -280,8 +284,11 @@ def _digits(text: str) -> tuple[int, int] | None:
     return (whole, fraction) if found[2] else (max(whole, _LONG_DIGITS), 0)
 
 
+_EXACT_DIGITS = 15
+"""A double has each whole number of so many digits, and 10 to that power."""
 _DIGITS = 38
 """The most digits of Spark's decimals. If both sides of a comparison need more, Spark rounds."""
+_LONGS = 2**63
 _LONG_DIGITS = 20
 """The digits of the decimal that Spark takes a long for."""
 

@@ -15,19 +15,19 @@ from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
-from dbio_commit.base.packages import needs
+from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
 from dbio_commit.commit.provenance import Labels, check_note
+from dbio_commit.commit.write.clauses import (
+    UPSERT,
+    Clause,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.rewrite.clauses import (
-    UPSERT,
-    Clause,
-)
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
-    from dbio_commit.spark.write.options import CommitOptions
 
 Path = str | os.PathLike[str]
 
 
 @takes_if_tid
 def write(
-    df: "DataFrame",
+    df: Any,
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
@@ -66,6 +66,9 @@ def write(
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
+    `df` is a DataFrame of PySpark. It may also be any frame that `Table.write` takes, such as one of pandas, Polars or
+    Arrow: that is written in this process, without Spark.
+
     - `mode`: "append" adds the rows; "overwrite" replaces all rows; "overwrite_partitions" replaces the rows of the
       partitions that the data falls into; "error" refuses a table that has commits, and "ignore" leaves it as it is.
     - `partition_by`: the partition columns, needed only when the table is created. An overwrite with other columns
@@ -78,7 +81,8 @@ def write(
       gets one file.
     - `merge_schema`: the data may bring new columns and fields and wider types, and may lack columns, which are then
       null. Without it, the data must have the table's columns; narrower types are cast.
-    - `storage_options`: options of fsspec for the store, instead of the session's settings.
+    - `storage_options`: options of fsspec for the store, instead of the session's settings. Without a session, what
+      they leave out comes from the environment.
 
     Options of the commit:
 
@@ -97,12 +101,29 @@ def write(
 
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
+    if not is_of("pyspark", df):
+        if replace_where is not None:
+            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
+        return Table(path, storage_options).write(
+            df,
+            mode,
+            partition_by,
+            app,
+            if_match=if_match,
+            retries=retries,
+            message=message,
+            labels=labels,
+            compression=compression,
+            max_records_per_file=max_records_per_file,
+            target_file_size=target_file_size,
+            merge_schema=merge_schema,
+        )
     with needs("dbio.write", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
 
-    _check_frame(df)
+    _refuse_stream(df)
     if replace_where is not None and mode != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
     options = WriteOptions(
@@ -131,7 +152,7 @@ def write(
     except TableExistsError:
         if mode != "ignore":
             raise
-        return no_commit(table, None)
+        return no_commit(table.store, table.clock, None)
 
 
 @takes_if_tid
@@ -171,8 +192,8 @@ def delete(
         dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
     with needs("dbio.delete", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import replace_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(
         app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
@@ -218,8 +239,8 @@ def update(
         dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
     """
     with needs("dbio.update", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import update_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(
         app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
@@ -275,9 +296,9 @@ def merge(
         ])
     """
     with needs("dbio.merge", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
-        from dbio_commit.spark.write.options import CommitOptions
 
     if not is_frame(source) or source.isStreaming:
         raise InvalidInputError(
@@ -314,15 +335,17 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
     """
     with needs("dbio.constrain", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
-        from dbio_commit.spark.write.options import CommitOptions
 
     options = CommitOptions(retries=retries, message=message, labels=labels)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
         return options.attempt(
-            table, lambda: change_constraints(spark, table, changes, note=table.note(message, labels))
+            table.store,
+            table.clock,
+            lambda: change_constraints(spark, table, changes, note=table.note(message, labels)),
         )
 
 
@@ -391,12 +414,12 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
         from dbio_commit.spark.versions import is_frame
         from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark.write.plan import plan_write
 
     if not is_frame(df) or not df.isStreaming:
@@ -672,7 +695,7 @@ def _rewrite(
 
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+        return options.attempt(table.store, table.clock, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
 
 
 @contextmanager
@@ -707,16 +730,13 @@ def _start(
     return writer.start(**options)
 
 
-def _check_frame(df: object) -> None:
-    """Raises InvalidInputError unless this is a DataFrame of Spark, and of a batch."""
+def _refuse_stream(df: "DataFrame") -> None:
+    """Raises InvalidInputError for what is no DataFrame of Spark, such as one of pandas on Spark, and for a stream."""
     from dbio_commit.spark.versions import is_frame
 
     if not is_frame(df):
-        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
-        raise InvalidInputError(
-            f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "
-            "without Spark in a transaction of dbio.Table(path).begin()"
-        )
+        kind = f"{type(df).__module__}.{type(df).__name__}"
+        raise InvalidInputError(f"dbio.write takes no {kind}: make a DataFrame of it, such as by df.to_spark()")
     if df.isStreaming:
         raise InvalidInputError(
             "dbio.write takes a batch, and this DataFrame is a stream: use dbio.write_stream(stream, path, checkpoint)"

@@ -26,6 +26,7 @@ from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
@@ -41,14 +42,6 @@ from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
 from dbio_commit.spark.session.other_formats import advice_for_option
 from dbio_commit.spark.ship.batches import Packing
-from dbio_commit.spark.write.options import (
-    CommitOptions,
-    WriteOptions,
-    app_option,
-    flag_option,
-    number_option,
-    said_options,
-)
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
 from dbio_commit.table import Table

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.base.options import Mode
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
 from dbio_commit.spark.committer.writes import said_of
@@ -17,7 +18,6 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.store import parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.upkeep.comments import change_comments

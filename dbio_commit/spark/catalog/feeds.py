@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.options import Compression
+from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.spark.catalog.creation import schema_of_json
 from dbio_commit.spark.catalog.statements import commit_options
@@ -23,7 +24,6 @@ from dbio_commit.spark.read.scan import scan_files
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import open_table
-from dbio_commit.spark.write.options import WriteOptions, flag_option, number_option, said_options
 from dbio_commit.table import Table
 
 _TOKEN = "__dbio_table"

@@ -15,6 +15,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import has_committed
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions, app_option
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
@@ -24,7 +25,6 @@ from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.session.schema import has_variant
 from dbio_commit.spark.versions import read_texts_as
 from dbio_commit.spark.write.constraints import check_files
-from dbio_commit.spark.write.options import CommitOptions, Said, WriteOptions, app_option, said_options
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
@@ -268,7 +268,7 @@ def _check_native(plan: WritePlan, command: Command) -> None:
     respelled = [name for position, name in mapping.columns if position is not None and given[position] != name]
     lacking = {name for position, name in mapping.columns if position is None}  # readers take them for null
     if others := [*respelled, *(name for name in mapping.casts if name not in lacking)]:
-        types = ", ".join(f"{name} {mapping.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
+        types = ", ".join(f"{name} {plan.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
         raise SchemaMismatchError(
             f"{where} has the columns {types}; this write spells them differently, or has other types, and Spark would "
             "write them as they are. Rename or cast them, or use dbio.write, which does this"

@@ -5,15 +5,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypedDict, get_args
 
+from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression, Isolation
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.isolation import check_isolation
 from dbio_commit.commit.provenance import Labels, check_note
+from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion, parse_version
-from dbio_commit.table import Table
+from dbio_commit.store import Store
 
 _LARGEST_FILE = 10**12
 
@@ -27,7 +29,7 @@ class WriteOptions:
     """0: no limit."""
     merge_schema: bool = False
     target_file_size: int | None = None
-    """In bytes. None: rows are not shuffled, and a task does not cut its files by size."""
+    """In bytes. None: Spark shuffles no rows, and its tasks do not cut their files by size."""
 
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):
@@ -58,7 +60,7 @@ class CommitOptions:
         if self.retries and self.if_match is not None:
             raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
 
-    def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
+    def attempt(self, store: Store, clock: Clock, write: Callable[[], Commit]) -> Commit:
         """Calls `write`, unless the application has committed this version already.
 
         After a CommitConflictError, it waits and calls `write` again, up to `retries` times, with ever longer pauses.
@@ -66,7 +68,7 @@ class CommitOptions:
         """
 
         def once() -> Commit:
-            return no_commit(table, self.app) if has_committed(table.store, table.clock, self.app) else write()
+            return no_commit(store, clock, self.app) if has_committed(store, clock, self.app) else write()
 
         if not self.retries:
             return once()
@@ -86,17 +88,17 @@ class CommitOptions:
         return tries(once)
 
 
-def no_commit(table: Table, app: AppVersion | None) -> Commit:
+def no_commit(store: Store, clock: Clock, app: AppVersion | None) -> Commit:
     """The result of a write that did nothing: the commit that exists already, marked as skipped.
 
     That is the commit of this version of the application; without `app`, the newest commit.
     """
     wanted = check_app(app)
-    for commit in table.history():
+    for commit in read_snapshot(store, clock).history():
         if wanted is None or commit.app == (wanted.id, wanted.version):
             return replace(commit, skipped=True)
     nothing = CommitMarker(added=[], removed=[])  # the directory has files without markers
-    return Commit(tid="", timestamp=table.clock.now(), marker=nothing, skipped=True)
+    return Commit(tid="", timestamp=clock.now(), marker=nothing, skipped=True)
 
 
 # --- options of Spark's readers and writers, which are texts ------------------------------------------------------
