@@ -11,6 +11,7 @@ from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from dbio_commit.base import shown
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
@@ -102,6 +103,12 @@ class Commit:
         what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
         return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
+    def _repr_html_(self) -> str:
+        """Tables for notebooks. Reads nothing."""
+        told = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
+        metrics = shown.facts("Metrics", self.metrics) if self.metrics else ""
+        return shown.facts("Commit", told | {"skipped": self.skipped}) + metrics
+
     @property
     def operation(self) -> str:
         """What it did: one of "append", "overwrite", "overwrite_partitions", "rewrite", "adopt" or "abort".
@@ -178,6 +185,29 @@ class Commit:
 
 def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)
+
+
+class History(list[Commit]):
+    """The commits of a history, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return shown.rows("Commits", _IN_SHORT, map(_in_short, self), count=len(self))
+
+
+_IN_SHORT = ("tid", "committed", "operation", "rows", "files added", "files removed", "application")
+
+
+def _in_short(commit: Commit) -> tuple[object, ...]:
+    """What a table shows of a commit, without reading what is in parts."""
+    return (
+        commit.tid,
+        commit.timestamp,
+        commit.operation,
+        commit.metrics.get("numOutputRows", ""),
+        commit.added_files,
+        commit.removed_files if commit.late is None else "",
+        commit.app or "",
+    )
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, DbioError
+from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
@@ -61,9 +62,11 @@ class WrongSize:
     """The size of the file, in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Shown):
     """What `Table.check` found. Paths are relative to the root, sizes are in bytes."""
+
+    _first: ClassVar = ("ok",)
 
     url: str
     """The root of the table."""

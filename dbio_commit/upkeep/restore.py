@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
@@ -27,8 +28,8 @@ from dbio_commit.upkeep.publish import publish_as_set
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestorePlan(Shown):
     """What `Table.restore` would do, if no other commit comes meanwhile."""
 
     url: str
