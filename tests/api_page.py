@@ -52,7 +52,7 @@ OPTIONS = {
     "dbio_commit.protocol.partition_values": ["Given"],
     "dbio_commit.protocol.settings": ["Format", "Layout"],
     "dbio_commit.protocol.versions": ["AppVersion"],
-    "dbio_commit.spark.rewrite.clauses": ["Clause", "Matched", "NotMatched", "NotMatchedBySource"],
+    "dbio_commit.commit.write.clauses": ["Clause", "Matched", "NotMatched", "NotMatchedBySource"],
     "vacuum": ["VacuumOptions", "Control", "vacuum_table"],
 }
 """Types of arguments, by module."""

@@ -1,6 +1,9 @@
 """Cases of tests that are left to `make test-long`, since `make test` runs others of the same test."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 SLOW_TWINS = {
     "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure", "gcs"},
@@ -178,6 +181,7 @@ SLOW_TWINS = {
     },
     "test_changes_have_the_columns_of_their_end_and_numbers_are_never_cut_off": {"narrowed within", "retyped"},
     "test_a_bad_configuration_exits_with_2_and_says_all_that_is_wrong": {"serve"},
+    "test_both_versions_see_every_state_that_either_of_them_made": {"2-one body", "2-tiny parts"},
     "test_old_multipart_uploads_under_the_root_are_aborted_and_reported": {"make_directory"},
 }
 """The ids of the cases by the name of the test. `conftest.py` marks them `long`."""
@@ -186,3 +190,13 @@ SLOW_TWINS = {
 def lost_twins(twins: Mapping[str, Iterable[str]], cases: Iterable[tuple[str, str]]) -> list[str]:
     """The twins, as `test[case]`, that are none of the cases of tests."""
     return sorted(f"{name}[{case}]" for name, case in {(name, it) for name in twins for it in twins[name]} - {*cases})
+
+
+MOST_CASES = 3
+"""Of a test with a Spark session, `make test` runs so many cases."""
+
+
+def spare_cases(cases: Sequence[_T]) -> list[_T]:
+    """The cases that are left to `make test-long`: all but the first, the last, and one in the middle."""
+    kept = {0, len(cases) // 2, len(cases) - 1}
+    return [case for i, case in enumerate(cases) if i not in kept]

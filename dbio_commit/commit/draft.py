@@ -9,6 +9,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, Begun
 from dbio_commit.protocol.origin import Origin
@@ -54,6 +55,8 @@ class Terms:
     """Whether its application's version was committed before it began. Then it commits nothing and leaves no marker."""
     origin: Origin | None = None
     """Which table it is. None in the directory scope."""
+    provenance: Provenance | None = None
+    """Who began it; None if that is not recorded."""
 
     @property
     def is_table(self) -> bool:
@@ -73,12 +76,12 @@ class Terms:
     @property
     def begun(self) -> bytes:
         """The body of its start marker."""
-        return encode_begun(self.app, self.job, self.origin)
+        return encode_begun(self.app, self.job, self.origin, self.provenance)
 
 
-def encode_begun(app: App | None, job: str, origin: Origin | None) -> bytes:
+def encode_begun(app: App | None, job: str, origin: Origin | None, provenance: Provenance | None = None) -> bytes:
     """The body of a start marker. It is empty in the directory scope, which has no `origin`."""
-    return encode(Begun(table_id=origin.table_id, app=app, job=job)) if origin else b""
+    return encode(Begun(table_id=origin.table_id, app=app, provenance=provenance, job=job)) if origin else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,8 @@ class Draft:
     """In a partition replacement: the partitions that it replaces. If empty, those of `files`."""
     counted: Mapping[str, int] = field(default_factory=dict)
     """More metrics, from the writers of the files."""
+    provenance: Provenance | None = None
+    """Who makes the commit, and what its caller says of it; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
 
@@ -154,6 +159,7 @@ class Draft:
                 dated=origin.dated if origin else None,
                 turn=turn,
                 app=self.terms.app,
+                provenance=self.provenance,
                 metrics=metrics,
                 schema=pack_schema(metadata and metadata.schema),
                 schema_turn=metadata.turn if metadata else None,

@@ -19,6 +19,7 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 
@@ -54,6 +55,8 @@ class Footer:
     """As Spark's JSON."""
     broken: str = ""
     """Why the file is no Parquet file; empty if it is one."""
+    has_ids: bool = False
+    """Whether it has field ids, by which readers of Iceberg find columns."""
     problems: Sequence[str] = ()
     """What some reader cannot read, or reads as something else."""
 
@@ -131,7 +134,21 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Footer(path=path, size=size, broken=f"{error!s:.200}")
     told = _statistics(file) if statistics and not found else None
-    return Footer(path=path, size=size, rows=rows, statistics=told, columns=columns, problems=found)
+    return Footer(
+        path=path,
+        size=size,
+        rows=rows,
+        statistics=told,
+        columns=columns,
+        has_ids=any(_has_ids(field) for field in schema),
+        problems=found,
+    )
+
+
+def _has_ids(field: "pa.Field[Any]") -> bool:
+    kind = field.type
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    return b"PARQUET:field_id" in (field.metadata or {}) or any(map(_has_ids, inner))
 
 
 def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:

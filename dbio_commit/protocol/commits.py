@@ -16,6 +16,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.settings import Settings
 
 
@@ -101,13 +102,14 @@ class Commit:
         rows = self.metrics.get("numOutputRows")
         files = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
         what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
-        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+        return f"<Commit {self.tid or 'of nothing'}: {self.what}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
     def _repr_html_(self) -> str:
         """Tables for notebooks. Reads nothing."""
         told = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
-        metrics = shown.facts("Metrics", self.metrics) if self.metrics else ""
-        return shown.facts("Commit", told | {"skipped": self.skipped}) + metrics
+        more = {"Metrics": self.metrics, "Made by": _made_by(self), "Labels": self.labels}
+        tables = (shown.facts(title, it) for title, it in more.items() if it)
+        return shown.facts("Commit", told | {"skipped": self.skipped}) + "".join(tables)
 
     @property
     def operation(self) -> str:
@@ -116,6 +118,36 @@ class Commit:
         "unknown" for a commit of another DBIO writer.
         """
         return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
+
+    @property
+    def kind(self) -> str | None:
+        """What an operation of several uses did: "compact", "restore", "merge", "update", "replace" or "delete".
+
+        None for other commits, as far as the writer's metrics show.
+        """
+        if not self.marker.is_data_change:
+            return "compact"
+        return next((kind for metric, kind in _KINDS.items() if metric in self.metrics), None)
+
+    @property
+    def what(self) -> str:
+        """The operation with its kind, such as "rewrite (merge)"."""
+        return f"{self.operation} ({self.kind})" if self.kind else self.operation
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Who made it: host, user, process, software, Spark application; None if nobody recorded that."""
+        return self.marker.dbio_commit.provenance if self.marker.dbio_commit else None
+
+    @property
+    def message(self) -> str | None:
+        """What its caller said of it, as `message`."""
+        return self.provenance.message if self.provenance else None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Short texts by name, which its caller gave as `labels`."""
+        return (self.provenance.labels if self.provenance else None) or {}
 
     @property
     def added(self) -> Sequence[str]:
@@ -183,6 +215,16 @@ class Commit:
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 
+_KINDS = {
+    "numRestoredFiles": "restore",
+    "numTargetRowsCopied": "merge",
+    "numUpdatedRows": "update",
+    "numInsertedRows": "replace",
+    "numDeletedRows": "delete",
+}
+"""A commit is of the kind of the first metric here that it has."""
+
+
 def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)
 
@@ -194,7 +236,7 @@ class History(list[Commit]):
         return shown.rows("Commits", _IN_SHORT, map(_in_short, self), count=len(self))
 
 
-_IN_SHORT = ("tid", "committed", "operation", "rows", "files added", "files removed", "application")
+_IN_SHORT = ("tid", "committed", "operation", "rows", "files added", "files removed", "application", "user", "message")
 
 
 def _in_short(commit: Commit) -> tuple[object, ...]:
@@ -202,12 +244,23 @@ def _in_short(commit: Commit) -> tuple[object, ...]:
     return (
         commit.tid,
         commit.timestamp,
-        commit.operation,
+        commit.what,
         commit.metrics.get("numOutputRows", ""),
         commit.added_files,
         commit.removed_files if commit.late is None else "",
         commit.app or "",
+        (commit.provenance.user if commit.provenance else None) or "",
+        commit.message or "",
     )
+
+
+def _made_by(commit: Commit) -> Mapping[str, object]:
+    """The facts of its provenance that are known, as texts: an id of a process is no count."""
+    facts = {name: getattr(commit.provenance, name) for name in _FACTS} if commit.provenance else {}
+    return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
+_FACTS = ("host", "user", "process", "software", "spark_application", "spark_job")
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:

@@ -11,12 +11,15 @@ from dbio_commit.protocol.state import DataFile, FilesInParts
 ColumnsOf = Callable[[str], Collection[str]]
 """The columns of which a transaction has statistics, as its files spell them."""
 
+FILES_WITH_IDS = "numFilesWithIds"
+"""The metric of commits whose files have field ids, by which readers of Iceberg find columns instead of by names."""
+
 
 def doubtful_files(
     transactions: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str], *, columns_of: ColumnsOf
 ) -> list[DataFile]:
-    """Files that came by an adoption, from another DBIO writer, or from a writer that spelled a column otherwise; and
-    their copies.
+    """Files that came by an adoption, from another DBIO writer, or from a writer that spelled a column otherwise or
+    gave field ids; and their copies.
 
     `columns` are the table's. The transactions need not have their paths.
     """
@@ -30,6 +33,8 @@ def doubtful_files(
 
 def _is_doubtful(commit: Decided, spellings: dict[str, str], columns_of: ColumnsOf) -> bool:
     info = commit.marker.dbio_commit
-    if info is None or info.operation == "adopt" or info.metrics.get("numRestoredFiles"):
+    if info is None or info.operation == "adopt":
+        return True
+    if info.metrics.get("numRestoredFiles") or info.metrics.get(FILES_WITH_IDS):
         return True
     return any(spellings.get(name.lower(), name) != name for name in columns_of(commit.tid))

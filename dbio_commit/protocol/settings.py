@@ -31,6 +31,9 @@ PUBLISH = "publish"
 CHANGE_DATA = "change_data"
 """Whether rewrites write change files, and how."""
 
+PROVENANCE = "provenance"
+"""Whether commits record who made them: "off", or else they do."""
+
 NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
 """Kinds of settings, each with a name of its own after a dot. `constraints` has their meanings."""
 
@@ -51,6 +54,8 @@ class Format(StrEnum):
     """The list of files that Spark's own file sink writes, for plain `spark.read.parquet`."""
     SYMLINK = "symlink"
     """Lists of files by partition, for Hive, Presto, Trino and Athena."""
+    ICEBERG = "iceberg"
+    """Metadata of an Iceberg table, for tools that read Iceberg tables."""
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -108,6 +113,12 @@ def _true(text: str) -> str:
     return "true"
 
 
+def _off(text: str) -> str:
+    if text.strip().lower() != "off":
+        raise ValueError("off, or empty")
+    return "off"
+
+
 def _sql(text: str) -> str:
     sql = text.strip()
     if problem := problem_of(sql):
@@ -115,7 +126,7 @@ def _sql(text: str) -> str:
     return sql
 
 
-KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true}
+KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true, PROVENANCE: _off}
 """For each setting: converts the caller's text to the text in markers. Raises ValueError with the allowed texts."""
 
 KINDS: Mapping[str, Callable[[str], str]] = {NOT_NULL: _true, CHECK: _sql, GENERATED: _sql, DEFAULT: _sql}

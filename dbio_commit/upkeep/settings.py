@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import check_changes
@@ -12,9 +13,11 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
 
-def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None) -> Commit:
+def change_settings(
+    store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None, note: Note = NO_NOTE
+) -> Commit:
     """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_match`, nothing
-    may have been committed since.
+    may have been committed since. `note` is what is said of the commit.
 
     Raises InvalidInputError for what cannot be set and if it is not a dbio table, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.
@@ -28,6 +31,13 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, i
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
     with begin(
-        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_match=if_match
+        store,
+        clock,
+        follow_up=publish_as_set,
+        operation="rewrite",
+        target=target,
+        sets=sets,
+        if_match=if_match,
+        note=note,
     ) as transaction:
         return transaction.commit()

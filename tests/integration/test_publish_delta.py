@@ -25,7 +25,7 @@ import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
 from dbio_commit.log import recall as recall_module
 from dbio_commit.protocol import names
-from dbio_commit.upkeep.publish import delta, delta_log, find_superseded
+from dbio_commit.upkeep.publish import Format, delta, delta_log, find_superseded
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
 from tests.servers import S3Server
@@ -331,7 +331,7 @@ def test_what_vacuum_leaves_of_a_log_is_all_that_its_readers_need(tmp_path: Path
     log = tmp_path / "table/_delta_log"
     table_id = table.snapshot().table_id
     assert table_id
-    for entry in find_superseded(table.store, table_id, datetime.now(UTC) + timedelta(days=1)):
+    for entry in find_superseded(table.store, Format.DELTA, table_id, datetime.now(UTC) + timedelta(days=1)):
         (tmp_path / "table" / entry.path).unlink()
     assert len(list(log.glob("*.json"))) == 3
     expected = in_order(table.snapshot().to_arrow())

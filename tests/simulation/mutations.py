@@ -1210,10 +1210,10 @@ def commit_copies_that_a_power_cut_may_take() -> Iterator[None]:
     """A restore does not make durable what it has copied."""
     copied = restore._copy
 
-    def mutated(store: Store, *arguments: Any) -> None:
+    def mutated(store: Store, *arguments: Any, **options: Any) -> None:
         careless: Any = copy(store)
         careless.make_durable = lambda paths: None
-        copied(careless, *arguments)
+        copied(careless, *arguments, **options)
 
     with patch.object(restore, "_copy", mutated):
         yield

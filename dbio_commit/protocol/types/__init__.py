@@ -75,6 +75,8 @@ class Type:
     """Delta's name for it; None if Delta has no such type."""
     delta_feature: str | None = None
     """The table feature that a Delta table with such a column needs, of readers and of writers."""
+    iceberg: str | None = None
+    """Iceberg's name for it, in version 2 of its specification; None if Iceberg has no such type there."""
     has_fixed_width: bool = True
     """Whether each value takes about the same memory. Batches count the others by their bytes."""
     packed: str = ""
@@ -100,6 +102,7 @@ def _integer(name: str, sql: tuple[str, ...], bits: int, wider: tuple[str, ...],
         whole_bits=bits - 1,
         widens_to=wider,
         delta=name,
+        iceberg="long" if bits > 32 else "int",
         packed=packed,
     )
 
@@ -117,6 +120,7 @@ def _text(name: str, sql: tuple[str, ...], *, parameters: str = "", bound: Bound
         is_partition=True,
         bound=bound,
         delta="string",
+        iceberg="string",
         has_fixed_width=False,
         packed="v",
     )
@@ -133,6 +137,7 @@ TYPES: tuple[Type, ...] = (
         is_partition=True,
         bound=bounds.BOOLEAN,
         delta="boolean",
+        iceberg="boolean",
         packed="z",
     ),
     _integer("byte", ("tinyint", "byte"), 8, ("short", "integer", "long"), also="", packed="b"),
@@ -151,6 +156,7 @@ TYPES: tuple[Type, ...] = (
         whole_bits=24,
         widens_to=("double",),
         delta="float",
+        iceberg="float",
         packed="i",
     ),
     Type(
@@ -163,6 +169,7 @@ TYPES: tuple[Type, ...] = (
         bound=bounds.FLOAT,
         whole_bits=53,
         delta="double",
+        iceberg="double",
         packed="l",
     ),
     Type(
@@ -176,6 +183,7 @@ TYPES: tuple[Type, ...] = (
         is_partition=True,
         bound=bounds.DECIMAL,
         delta="decimal",
+        iceberg="decimal",
         packed="d",
     ),
     _text("string", ("string",), bound=bounds.TEXT),
@@ -190,6 +198,7 @@ TYPES: tuple[Type, ...] = (
         parquet=("None",),
         text=texts.BYTES,
         delta="binary",
+        iceberg="binary",
         has_fixed_width=False,
         packed="v",
     ),
@@ -204,6 +213,7 @@ TYPES: tuple[Type, ...] = (
         is_partition=True,
         bound=bounds.DATE,
         delta="date",
+        iceberg="date",
         packed="i",
     ),
     Type(
@@ -216,6 +226,7 @@ TYPES: tuple[Type, ...] = (
         is_partition=True,
         bound=bounds.INSTANT,
         delta="timestamp",
+        iceberg="timestamptz",
         packed="l",
     ),
     Type(
@@ -229,6 +240,7 @@ TYPES: tuple[Type, ...] = (
         bound=bounds.LOCAL_TIME,
         delta="timestamp_ntz",
         delta_feature="timestampNtz",
+        iceberg="timestamp",
         packed="l",
     ),
     Type(

@@ -57,6 +57,9 @@ class CompactReport(Shown):
     """The tids of its commits."""
     left: Sequence[LeftFiles] = ()
     """Files that stay as they are."""
+    other_types: int | None = None
+    """How many files had columns of other types, or other spellings, than the table; None without `rewrite_types`.
+    Those of them that could not be rewritten are in `left`."""
 
     @property
     def files_before(self) -> int:

@@ -1,4 +1,5 @@
-"""Publishes a dbio table for other engines: as a Delta log, as Spark's list of files, as Hive's manifests.
+"""Publishes a dbio table for other engines: as a Delta log, as Iceberg's metadata, as Spark's list of
+files, as Hive's manifests.
 
 A publication shows exactly one snapshot. A publisher chooses the number of the publication before it reads the
 snapshot, and creates the publication with put-if-absent. Therefore no publication is older than the one before it, and
@@ -17,19 +18,22 @@ from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import delta, spark, symlink
-from dbio_commit.upkeep.publish.delta import find_superseded
+from dbio_commit.upkeep.publish import delta, iceberg, spark, symlink
+from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 
 __all__ = [
     "DIRECTORIES",
+    "SUPERSEDING",
     "Format",
     "Published",
+    "find_limits",
     "find_own",
     "find_problems",
     "find_superseded",
     "is_published",
+    "limited_directories",
     "parse_formats",
     "publish",
     "publish_as_set",
@@ -50,12 +54,15 @@ class _Way(NamedTuple):
     put: Callable[[Store, Clock, Any, Live], Published | None]
     problems: Callable[[Store, Iterable[Entry], str], list[str]]
     own: Callable[[Store, Iterable[Entry], str], Own]
+    superseded: Callable[[Store, str, datetime], list[Entry]] | None = None
+    """None if a publisher deletes what it replaces."""
 
 
 _WAYS: Mapping[Format, _Way] = {
-    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own),
+    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own, delta.find_superseded),
     Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own),
     Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own),
+    Format.ICEBERG: _Way(iceberg.look, iceberg.put, iceberg.problems, iceberg.own, iceberg.find_superseded),
 }
 
 
@@ -79,12 +86,24 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
                 gone, found = error, None
             if found is not None:
                 done[it] = found
+                if it is Format.DELTA and found.is_new and found.number == 0:
+                    _warn_of_limits(store, live)
         if len(done) == len(set(to)):
             return [done[it] for it in to]
     raise gone or CommitConflictError(
         f"other processes published {store.url} {_ATTEMPTS} times meanwhile; let only one process publish, then try "
         "again"
     )
+
+
+def _warn_of_limits(store: Store, live: Live) -> None:
+    """Logs, with the first publication, which engines cannot read it. `dbio check` repeats that."""
+    now = live.snapshot
+    directories = limited_directories(live.paths())
+    for limit in find_limits(
+        store.url, is_disk=store.is_disk, partition_columns=now.partition_columns, directories=directories
+    ):
+        _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
 
 def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
@@ -136,3 +155,17 @@ def find_own(store: Store, entries: Iterable[Entry], table_id: str) -> list[list
     there = [entry for entry in entries if is_published(entry.path)]
     found = [way.own(store, there, table_id) for way in _WAYS.values()] if there else []
     return [[entry for own in found for entry in own.rest], [entry for own in found for entry in own.telling]]
+
+
+SUPERSEDING: Sequence[Format] = [it for it, way in _WAYS.items() if way.superseded]
+"""The formats whose old objects vacuum deletes."""
+
+
+def find_superseded(store: Store, format: Format, table_id: str, horizon: datetime) -> list[Entry]:
+    """Objects of the publication that no reader needs which began after the horizon.
+
+    Raises UnsupportedTableError if part of the publication is not this table's, CorruptMarkerError if something that
+    the rest depends on cannot be read, and MissingPackageError. Then no object may be deleted.
+    """
+    find = _WAYS[format].superseded
+    return find(store, table_id, horizon) if find else []

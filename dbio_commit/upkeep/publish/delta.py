@@ -6,7 +6,7 @@ compared with the whole state of the log, which also repairs what an earlier ver
 section 14.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,13 +30,10 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_respelled
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
-from dbio_commit.protocol.markers.commit import bounds_in
-from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
-from dbio_commit.upkeep.publish.delta_difference import Difference, UnknownError, compared, made_by
 from dbio_commit.upkeep.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
@@ -63,7 +60,8 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_path,
 )
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
-from dbio_commit.upkeep.publish.live import Live
+from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.live import Live, columns_of, describe
 from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
 from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
@@ -88,7 +86,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     columns that Delta cannot hold.
     """
     snapshot = live.snapshot
-    known = _columns(store, live)
+    known = columns_of(store, live)
     columns = delta_schema(known, snapshot.partition_columns, where=store.url)
     metadata = metadata_of(live.table_id, columns)
     collect = partial(_collect, store, live, known, columns, metadata)
@@ -173,7 +171,7 @@ def _collect(
         removed=sorted(removed),
         metadata=metadata if is_other else None,
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
-        data_change=_changes_data(live.snapshot, writers, removed),
+        data_change=changes_data(live.snapshot, writers, removed),
     )
     return _Found(before, change, protocol)
 
@@ -191,24 +189,6 @@ def _refuse_respelled(store: Store, unlike: Mapping[str, str]) -> None:
         )
 
 
-def _changes_data(snapshot: Snapshot, writers: Collection[str | None], gone: Collection[str]) -> bool:
-    """Whether rows may have changed. They have not if all added files were made by rewrites that keep rows, and if
-    these rewrites removed exactly the files that are gone. `writers` made the added files."""
-    commits = [commit for commit in snapshot.transactions if commit.tid in writers]
-    if not commits or any(it.marker.is_data_change for it in commits) or len(commits) < len(writers):
-        return True
-    whole = snapshot.whole({it.tid for it in commits})
-    return {path for commit in whole for path in commit.marker.removed} != set(gone)
-
-
-def _columns(store: Store, live: Live) -> Mapping[str, Any]:
-    if live.snapshot.schema is not None:
-        return live.snapshot.schema
-    from dbio_commit.log.found_columns import table_columns  # imports pyarrow, which most publications do without
-
-    return table_columns(store, live.snapshot)
-
-
 def _engine() -> str:
     from dbio_commit import __version__
 
@@ -224,25 +204,15 @@ def _since(snapshot: Snapshot, before: str | None) -> list[str]:
 
 def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
     """The files of a slice in Delta's terms, with what the markers record of them."""
-    live, found = {file.path: file for file in part.files}, dict[str, DeltaFile]()
+    found: list[DeltaFile] = []
     partitions: dict[str, Mapping[str, str | None]] = {}
-    for commit in part.decided:
-        if live.keys().isdisjoint(commit.marker.added):
-            continue
-        info = commit.marker.dbio_commit
-        files = info.files if info else None
-        told = bounds_in(commit.marker)
-        modified_ms = to_ms(commit.modified)
-        for i, path in enumerate(commit.marker.added):
-            if file := live.get(path):
-                bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told.items()}
-                directory = split(path)[0]
-                if directory not in partitions:
-                    partitions[directory] = partition_values(file.partition, columns)
-                values = partitions[directory]
-                stats = statistics(files.rows[i] if files else None, bounds, columns)
-                found[path] = DeltaFile(path, file.size, modified_ms, values, stats)
-    return list(found.values())
+    for it in describe(part):
+        directory = split(it.file.path)[0]
+        if directory not in partitions:
+            partitions[directory] = partition_values(it.file.partition, columns)
+        stats = statistics(it.rows, it.bounds, columns)
+        found.append(DeltaFile(it.file.path, it.file.size, to_ms(it.modified), partitions[directory], stats))
+    return found
 
 
 # --- what the log says so far -------------------------------------------------------------------------------------

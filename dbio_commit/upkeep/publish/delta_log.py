@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
 from io import BytesIO
 from itertools import chain
 from json import JSONEncoder
@@ -36,6 +35,7 @@ from dbio_commit.upkeep.publish.bounds import (
 )
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema
 from dbio_commit.upkeep.publish.places import DIRECTORIES, by_number
+from dbio_commit.upkeep.publish.shown import ShownCommits, digest_of
 
 DIRECTORY = DIRECTORIES[Format.DELTA]
 LAST_CHECKPOINT = f"{DIRECTORY}/_last_checkpoint"
@@ -145,15 +145,9 @@ class Mark(NamedTuple):
     """What exactly it shows; None if an earlier version of dbio wrote it."""
 
 
-class Shown(Struct, frozen=True):
+class Shown(ShownCommits, frozen=True):
     """What the log shows as of a version, so exactly that the next version can be made of the commits since."""
 
-    newest: list[str]
-    """The tids of the newest of the commits."""
-    older: int
-    """How many other commits there are."""
-    digest: str
-    """The SHA-256 of the tids of these others, sorted, one in a line."""
     metadata: str
     """The SHA-256 of the metadata."""
     protocol: "_Protocol"
@@ -161,39 +155,14 @@ class Shown(Struct, frozen=True):
     @classmethod
     def of(cls, tids: Sequence[str], metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Self:
         """`tids` are those of all commits, oldest first."""
-        cut = max(len(tids) - _NEWEST, 0)
+        commits = ShownCommits.of_tids(tids)
         told = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
-        return cls([*tids[cut:]], cut, _digest_of(sorted(tids[:cut])), digest_of_metadata(metadata), told)
-
-    def unseen(self, tids: Sequence[str]) -> frozenset[str] | None:
-        """Those of the tids, oldest first, that the version does not show. None if it shows others, or if a commit came
-        late among the older ones: then the difference is not known.
-        """
-        newest = frozenset(self.newest)
-        others = [tid for tid in tids if tid not in newest]
-        if len(tids) - len(others) != len(self.newest) or len(others) < self.older:
-            return None
-        if _digest_of(sorted(others[: self.older])) != self.digest:
-            return None
-        return frozenset(others[self.older :])
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory that it takes."""
-        return memory_of(self.newest)
-
-
-_NEWEST = 100
-"""So many commits may be out of order: a late commit has an earlier time than commits that were seen before."""
-
-
-def _digest_of(texts: Iterable[str]) -> str:
-    return sha256("\n".join(texts).encode()).hexdigest()
+        return cls(commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), told)
 
 
 def digest_of_metadata(metadata: Mapping[str, Any]) -> str:
     """Equal if `is_same_metadata`."""
-    return _digest_of([json.encode([metadata.get(key) for key in _COMPARED]).decode()])
+    return digest_of([json.encode([metadata.get(key) for key in _COMPARED]).decode()])
 
 
 @dataclass(frozen=True, slots=True)

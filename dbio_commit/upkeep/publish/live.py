@@ -1,13 +1,17 @@
 """The one snapshot that a publication shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.commit import bounds_in
+from dbio_commit.protocol.markers.files import Bounds, bounds_of
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.settings import Format
 from dbio_commit.protocol.state import DataFile
@@ -43,6 +47,43 @@ class Live:
             removed=removed,
             is_new=is_new,
         )
+
+
+def columns_of(store: Store, live: Live) -> Mapping[str, Any]:
+    """The columns as Spark's JSON: the recorded ones, or those of the files. Raises as `table_columns`."""
+    if live.snapshot.schema is not None:
+        return live.snapshot.schema
+    from dbio_commit.log.found_columns import table_columns  # imports pyarrow, which most publications do without
+
+    return table_columns(store, live.snapshot)
+
+
+class Described(NamedTuple):
+    """A live file, with what the marker of its commit records of it."""
+
+    file: DataFile
+    rows: int | None
+    """None if nobody counted them."""
+    bounds: Mapping[str, Bounds]
+    """By column, as the file spells it."""
+    modified: datetime
+    """The time of the commit."""
+
+
+def describe(part: Snapshot) -> list[Described]:
+    """The files of a slice of a snapshot, each once."""
+    live, found = {file.path: file for file in part.files}, dict[str, Described]()
+    for commit in part.decided:
+        if live.keys().isdisjoint(commit.marker.added):
+            continue
+        info = commit.marker.dbio_commit
+        files = info.files if info else None
+        told = bounds_in(commit.marker)
+        for i, path in enumerate(commit.marker.added):
+            if file := live.get(path):
+                bounds = {name: bounds_of(it, i) for name, it in told.items()}
+                found[path] = Described(file, files.rows[i] if files else None, bounds, commit.modified)
+    return list(found.values())
 
 
 def read_live(store: Store, clock: Clock) -> Live:

@@ -15,6 +15,7 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
     Format.DELTA: "_delta_log",
     Format.SPARK: "_spark_metadata",
     Format.SYMLINK: "_symlink_format_manifest",
+    Format.ICEBERG: "_iceberg",
 }
 """Directories relative to the root. All are hidden: no reader takes their contents for data."""
 
@@ -26,7 +27,7 @@ class Published(Shown):
     format: Format
     """The format."""
     number: int
-    """The Delta version, or the number of the list; each publication has a higher one."""
+    """The version of Delta or of Iceberg's metadata, or the number of the list; each publication has a higher one."""
     tid: str | None
     """The newest commit in it; None if there is none."""
     files: int

@@ -43,3 +43,13 @@ def keep_new(store: Store, place: Place, path: str, value: object, *, bytes: int
     """The same for a publication that was just created. If the store does not report its time, nothing is kept."""
     with suppress(StoreError):
         keep(place, store.stat(path), value, bytes=bytes)
+
+
+def find_named(place: Place, path: str) -> object:
+    """What is remembered of the object at this path; None if nothing is."""
+    return MEMORY.find((place, path))
+
+
+def keep_named(place: Place, path: str, value: object, *, bytes: int) -> None:
+    """Remembers what is at a path that nobody writes twice, or that the caller compares with the object itself."""
+    MEMORY.keep((place, path), value, bytes=_AT_LEAST + bytes)

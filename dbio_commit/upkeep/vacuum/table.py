@@ -13,6 +13,7 @@ from dbio_commit.base.errors import (
     CheckpointLostError,
     CorruptMarkerError,
     DbioError,
+    MissingPackageError,
     ObjectNotFoundError,
     TransactionStateError,
     UnsupportedTableError,
@@ -33,7 +34,7 @@ from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, try_to_publish
+from dbio_commit.upkeep.publish import DIRECTORIES, SUPERSEDING, Format, find_superseded, try_to_publish
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.packed import Paths
@@ -69,7 +70,7 @@ class _Left:
         """Files of unknown transactions, which are due unless a later snapshot knows them."""
         self.unseen: list[str] = []
         """Removed files that are, or lie behind, symbolic links."""
-        self.has_delta = False
+        self.published: set[Format] = set()
 
     def note(self, commits: Iterable[Decided], left: Sequence[Candidate], gone: Iterable[str]) -> None:
         """Notes a share of the table: its transactions, what is left of its garbage, and what was deleted."""
@@ -114,8 +115,8 @@ class TableVacuum:
             self._write_checkpoint(snapshot, left, again=takes_number)
         purged = self._purge(snapshot, left)
         self._delete_parts(snapshot, purged)
-        if left.has_delta:
-            self._delete_superseded(snapshot)
+        for it in sorted(left.published):
+            self._delete_superseded(snapshot, it)
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
@@ -132,7 +133,7 @@ class TableVacuum:
             kept: list[Candidate] = []
             for listed in self._hands.workers.list_share(levels, share, live=judge.known.live, files=files):
                 self._hands.note(left.tree, listed)
-                left.has_delta |= DIRECTORIES[Format.DELTA] in listed.directories
+                left.published |= {it for it in SUPERSEDING if DIRECTORIES[it] in listed.directories}
                 for entry in listed.entries:
                     refuse_nested(self._store, entry.path)
                 for garbage in judge.garbage(listed.entries):
@@ -197,14 +198,14 @@ class TableVacuum:
             for path in sorted(self._store.behind_links(absent))
         ]
 
-    def _delete_superseded(self, snapshot: Snapshot) -> None:
-        """Deletes useless objects of the published Delta log. Nothing if it cannot be read, or is not this table's."""
+    def _delete_superseded(self, snapshot: Snapshot, format: Format) -> None:
+        """Deletes useless objects of a publication. Nothing if it cannot be read, or is not this table's."""
         try:
-            old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
+            old = find_superseded(self._store, format, snapshot.table_id or "", self._hands.horizons.data)
         except ObjectNotFoundError:  # another vacuum was faster
             return
-        except (UnsupportedTableError, CorruptMarkerError) as error:
-            self._hands.warnings.append(f"nothing of the Delta log is deleted: {error}")
+        except (UnsupportedTableError, CorruptMarkerError, MissingPackageError) as error:
+            self._hands.warnings.append(f"nothing of {DIRECTORIES[format]} is deleted: {error}")
             return
         self._hands.delete(plan.superseded(old))
 

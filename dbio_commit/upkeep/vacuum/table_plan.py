@@ -234,7 +234,7 @@ def takes_number(log: Log, newest: Checkpoint, horizons: Horizons) -> bool:
 
 
 def superseded(entries: Iterable[Entry]) -> list[Candidate]:
-    """The objects of a published Delta log that one of its checkpoints before the data horizon has made useless."""
+    """The objects of a publication that later ones, from before the data horizon, have made useless."""
     return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
 
 

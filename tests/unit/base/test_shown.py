@@ -179,6 +179,7 @@ def test_a_large_table_is_shown_without_reading_its_parts(busy: Table) -> None:
     snapshot, history = large.snapshot(), large.snapshot().history()
     silent(large.store)
     assert {"files": "1", "commits": "not counted"}.items() <= cells(snapshot._repr_html_()).items()
+    assert isinstance(history, History)
     assert "Commits: 31" in Page(history._repr_html_()).text
     assert is_plain(history[-1]._repr_html_())
 
@@ -218,10 +219,12 @@ REPORTS: dict[str, Callable[[Table, Path], Any]] = {
     "check": lambda table, place: table.check(),
     "vacuum": lambda table, place: table.vacuum(),
     "compact": lambda table, place: table.compact(dry_run=True),
-    "copy": lambda table, place: Table(place / "a").copy(place / "b"),
+    "copy": lambda table, place: Table(place / "a").copy(str(place / "b")),
     "drop": lambda table, place: Table(place / "a").drop(everything=True),
     "plan_restore": lambda table, place: table.plan_restore(table.history()[-1].tid),
     "show": lambda table, place: table.show(table.history()[0].tid),
+    "diff": lambda table, place: table.diff(table.history()[-1].tid),
+    "trace": lambda table, place: table.trace(table.snapshot().files[0].path),
     "changes": lambda table, place: table.changes(table.history()[-1].tid)[0],
     "publish": lambda table, place: Table(place / "a").publish("spark")[0],
 }

@@ -36,7 +36,7 @@ def test_publish_says_for_each_format_what_it_did(filled: Table) -> None:
     assert "nothing was new" in dbio("publish", filled.url, "--to", "spark").stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["--to", "iceberg"]])
+@pytest.mark.parametrize("arguments", [[], ["--to", "hudi"]])
 def test_publish_wants_to_know_a_format(arguments: list[str], filled: Table) -> None:
     assert dbio("publish", filled.url, *arguments).exit_code == 2
 

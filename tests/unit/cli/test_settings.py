@@ -44,7 +44,7 @@ def test_a_change_of_settings_is_a_commit_of_no_files(table: Table) -> None:
         (["publish"], "'publish' is not NAME=TEXT; give each setting once, such as publish=delta,spark"),
         (["=delta"], "is not NAME=TEXT"),
         (["publish=delta", "publish=spark"], "'publish=spark' repeats a setting"),
-        (["publish=csv"], "publish='csv' cannot be set: publish is one or more of delta, spark, symlink"),
+        (["publish=csv"], "publish='csv' cannot be set: publish is one or more of delta, spark, symlink, iceberg"),
         (["compress=zstd"], "there is no setting 'compress'; those that can be set are publish"),
     ],
 )

@@ -24,7 +24,8 @@ from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import delta, delta_log
+from dbio_commit.upkeep.publish import delta
+from dbio_commit.upkeep.publish import shown as shown_commits
 from dbio_commit.upkeep.publish.delta_log import Shown, version_path
 from tests.builders import columns
 from tests.tiny_parts import in_both_forms
@@ -229,5 +230,5 @@ def shown(store: MemoryStore) -> set[str]:
 def test_versions_by_the_commits_since_are_those_of_comparisons_as_a_whole(seed: int) -> None:
     history = History(seed)
     history.publish()
-    with patch.object(delta_log, "_NEWEST", history.chance.choice([1, 3, 100])):
+    with patch.object(shown_commits, "_NEWEST", history.chance.choice([1, 3, 100])):
         history.run(12)

@@ -435,7 +435,7 @@ def test_vacuum_deletes_nothing_of_a_delta_log_that_another_writer_wrote(table: 
     report = vacuum(table)
     assert log_of(table) == before
     (warning,) = report.warnings
-    assert "nothing of the Delta log is deleted: version 3" in warning
+    assert "nothing of _delta_log is deleted: version 3" in warning
     assert "delta-rs:1" in warning
 
 

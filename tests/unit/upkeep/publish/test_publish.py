@@ -21,6 +21,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import settings
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -29,6 +30,7 @@ from dbio_commit.upkeep.publish import delta as delta_module
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, Shown, decode_version, version_path
 from dbio_commit.upkeep.publish.sink_log import decode_list
 from dbio_commit.upkeep.vacuum.report import Control
+from tests import iceberg_reader
 from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
@@ -60,7 +62,8 @@ def commit(table: Table, operation: Any = "append", *, files: int = 2, day: str 
     partition_by = ["day"] if day else []
     transaction = table.begin(operation, partition_by=partition_by)
     for _ in range(files):
-        stage(table, transaction, partition={"day": day} if day else None)
+        partition, statistics = {"day": day} if day else None, {"id": Bounds(1, 1, 0)}
+        stage(table, transaction, partition=partition, statistics=statistics)
     clock = table.clock
     if isinstance(clock, ManualClock):
         clock.advance(timedelta(seconds=1))
@@ -87,6 +90,8 @@ def shown(store: MemoryStore, to: Format) -> set[str] | None:
     if to is Format.DELTA:
         states = delta_states(store)
         return {*states[-1]} if states else None
+    if to is Format.ICEBERG:
+        return iceberg_reader.paths(store) if iceberg_reader.numbers(store) else None
     if to is Format.SPARK:
         lists = {int(path.split("/")[1].split(".")[0]): path for path in store.objects if "_spark_metadata/" in path}
         last = lists[max(lists)] if lists else None
@@ -126,15 +131,15 @@ def test_nothing_is_written_where_nothing_has_changed(to: Format, remembered: bo
 
 def test_several_formats_are_published_at_once_each_named_once(table: Table) -> None:
     commit(table)
-    done = table.publish(["symlink", "delta", "spark", "delta"])
-    assert [it.format for it in done] == ["symlink", "delta", "spark"]
+    done = table.publish(["symlink", "delta", "iceberg", "spark", "delta"])
+    assert [it.format for it in done] == ["symlink", "delta", "iceberg", "spark"]
     assert all(shown(memory_of(table), it) == live(table) for it in FORMATS)
 
 
-@pytest.mark.parametrize("to", ["", "iceberg", [], ["delta", "Delta"], [3]])
+@pytest.mark.parametrize("to", ["", "hudi", [], ["delta", "Delta"], [3]])
 def test_what_is_no_format_is_refused(to: Any, table: Table) -> None:
     commit(table)
-    with pytest.raises(InvalidInputError, match="'delta', 'spark', 'symlink'"):
+    with pytest.raises(InvalidInputError, match="'delta', 'spark', 'symlink', 'iceberg'"):
         table.publish(to)
 
 

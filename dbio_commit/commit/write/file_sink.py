@@ -1,17 +1,18 @@
-"""Where a task writes its files: `FileSink` is what a task needs, `StoreSink` does it in the store of a table."""
+"""Where new files go: `FileSink` is what their writer needs, `StoreSink` does it in the store of a table."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, Protocol
 
+from dbio_commit.base.clock import Clock
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.protocol import names
-from dbio_commit.table import Table
+from dbio_commit.store import Store
 
 
 class FileSink(Protocol):
-    """Where the files of a task go. Paths are relative to the root of the table."""
+    """Where the files of a write go. Paths are relative to the root of the table."""
 
     def confirm(self) -> None:
         """Is called after the last file. Raises TransactionAbortedError if the transaction cannot commit any more."""
@@ -26,9 +27,9 @@ class FileSink(Protocol):
 class StoreSink:
     """Writes files straight to their final names, below the root of a table."""
 
-    def __init__(self, table: Table, terms: Terms) -> None:
-        self._store, self._terms = table.store, terms
-        self._root = KINDS[terms.scope](table.store, table.clock)
+    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+        self._store, self._terms = store, terms
+        self._root = KINDS[terms.scope](store, clock)
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:

@@ -1,4 +1,4 @@
-"""How a snapshot differs from what the last version of a Delta log shows. Rules: PROTOCOL.md section 14.2."""
+"""How a snapshot differs from what the last publication shows, as Delta and as Iceberg. Rules: PROTOCOL.md 14.2."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -74,3 +74,13 @@ def _with_paths_of(snapshot: Snapshot, commits: Sequence[Decided]) -> Iterator[S
 
 def _removed(commit: Decided) -> int:
     return len({*commit.marker.removed})
+
+
+def changes_data(snapshot: Snapshot, writers: Collection[str | None], gone: Collection[str]) -> bool:
+    """Whether rows may have changed. They have not if all added files were made by rewrites that keep rows, and if
+    these rewrites removed exactly the files that are gone. `writers` made the added files."""
+    commits = [commit for commit in snapshot.transactions if commit.tid in writers]
+    if not commits or any(it.marker.is_data_change for it in commits) or len(commits) < len(writers):
+        return True
+    whole = snapshot.whole({it.tid for it in commits})
+    return {path for commit in whole for path in commit.marker.removed} != set(gone)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbio_commit.commit.write import files as task
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.types.bounds import shorten_max
-from dbio_commit.spark.write import task
 from tests.task_sink import DirectorySink, batch, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

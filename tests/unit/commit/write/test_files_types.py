@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.spark.ship import arrow
-from dbio_commit.spark.write.task import write_task
+from dbio_commit.commit.write.files import write_files
+from dbio_commit.data import arrow
+from dbio_commit.spark.ship.arrow import with_decimals
 from tests.task_sink import DirectorySink, batch, spec, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -84,7 +85,7 @@ def test_columns_are_the_tables_and_all_of_them_optional(tmp_path: Path) -> None
     sink = DirectorySink(tmp_path)
     data = pa.RecordBatch.from_pydict({"b": [1], "p": [2], "A b.c": ["x"]}, schema)
     table = spec(sink.root, columns=((2, "a B.c"), (1, "P"), (0, "b")), partition_columns=("P",))
-    [info] = write_task(table, [data], task=0, attempt=0, files=sink)
+    [info] = write_files(table, [data], task=0, attempt=0, files=sink)
     found = pq.read_metadata(sink.root / info.path)
     assert str(found.schema.to_arrow_schema()) == "a B.c: string\nb: int32"
     assert not found.metadata
@@ -204,8 +205,8 @@ def test_whole_numbers_become_the_decimals_that_they_stand_for(start: int, lengt
     values = [Decimal("0.01"), None, Decimal("-9999999999999999.99"), Decimal("9999999999999999.99"), Decimal("0.00")]
     whole = pa.array([None if value is None else int(value.scaleb(2)) for value in values], pa.int64())
     batch = pa.RecordBatch.from_arrays([whole, whole], names=["a", "b"]).slice(start, length)
-    found = arrow.with_decimals(batch, {1: kind})
+    found = with_decimals(batch, {1: kind})
     found.validate(full=True)
     assert found.schema.types == [pa.int64(), kind]
     assert found.column(1).to_pylist() == values[start : start + length]
-    assert arrow.with_decimals(batch, {}) is batch
+    assert with_decimals(batch, {}) is batch

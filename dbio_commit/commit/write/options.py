@@ -1,17 +1,21 @@
 """The options of a write, checked: how its files are written, and how it treats commits of other writers."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TypedDict, get_args
 
+from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression, Isolation
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.isolation import check_isolation
+from dbio_commit.commit.provenance import Labels, check_note
+from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion, parse_version
-from dbio_commit.table import Table
+from dbio_commit.store import Store
 
 _LARGEST_FILE = 10**12
 
@@ -25,7 +29,7 @@ class WriteOptions:
     """0: no limit."""
     merge_schema: bool = False
     target_file_size: int | None = None
-    """In bytes. None: rows are not shuffled, and a task does not cut its files by size."""
+    """In bytes. None: Spark shuffles no rows, and its tasks do not cut their files by size."""
 
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):
@@ -45,15 +49,18 @@ class CommitOptions:
     if_match: str | None = None
     isolation: Isolation = "write_serializable"
     retries: int = 0
+    message: str | None = None
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)
+        check_note(self.message, self.labels)
         if type(self.retries) is not int or self.retries < 0:
             raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
         if self.retries and self.if_match is not None:
             raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
 
-    def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
+    def attempt(self, store: Store, clock: Clock, write: Callable[[], Commit]) -> Commit:
         """Calls `write`, unless the application has committed this version already.
 
         After a CommitConflictError, it waits and calls `write` again, up to `retries` times, with ever longer pauses.
@@ -61,7 +68,7 @@ class CommitOptions:
         """
 
         def once() -> Commit:
-            return no_commit(table, self.app) if has_committed(table.store, table.clock, self.app) else write()
+            return no_commit(store, clock, self.app) if has_committed(store, clock, self.app) else write()
 
         if not self.retries:
             return once()
@@ -81,17 +88,17 @@ class CommitOptions:
         return tries(once)
 
 
-def no_commit(table: Table, app: AppVersion | None) -> Commit:
+def no_commit(store: Store, clock: Clock, app: AppVersion | None) -> Commit:
     """The result of a write that did nothing: the commit that exists already, marked as skipped.
 
     That is the commit of this version of the application; without `app`, the newest commit.
     """
     wanted = check_app(app)
-    for commit in table.history():
+    for commit in read_snapshot(store, clock).history():
         if wanted is None or commit.app == (wanted.id, wanted.version):
             return replace(commit, skipped=True)
     nothing = CommitMarker(added=[], removed=[])  # the directory has files without markers
-    return Commit(tid="", timestamp=table.clock.now(), marker=nothing, skipped=True)
+    return Commit(tid="", timestamp=clock.now(), marker=nothing, skipped=True)
 
 
 # --- options of Spark's readers and writers, which are texts ------------------------------------------------------
@@ -130,3 +137,25 @@ def app_option(options: Mapping[str, str]) -> AppVersion | None:
             f"option txnVersion is {version!r:.100}, not a number from 0, a day such as 2026-11-20, or a time such as "
             "2026-11-20T13:00:00"
         ) from None
+
+
+class Said(TypedDict, total=False):
+    """What is said of a commit, as `CommitOptions` takes it."""
+
+    message: str
+    labels: Labels
+
+
+def said_options(options: Mapping[str, str], *, message: str = "message", labels: str = "labels") -> Said:
+    """What the options with these names say of a commit: a text, and a JSON object. Raises InvalidInputError."""
+    found = Said()
+    if (text := options.get(message.lower())) is not None:
+        found["message"] = text
+    if (text := options.get(labels.lower())) is not None:
+        try:
+            found["labels"] = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InvalidInputError(
+                f'{labels} is {text!r:.200}, not a JSON object of short texts, such as {{"team": "sales"}}'
+            ) from None
+    return found

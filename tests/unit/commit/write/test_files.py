@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.write import files as task
+from dbio_commit.data import arrow
 from dbio_commit.data.data_file import collect
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
-from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.versions import SHORT_DECIMALS
-from dbio_commit.spark.write import task
+from dbio_commit.spark.write.task import decode_file_info, encode_file_info
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 
 SHORT = pa.decimal64 if SHORT_DECIMALS else pa.decimal128
@@ -273,7 +274,7 @@ def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) ->
             yield arrow.completing(batch(p=[p], value=[4])).slice(0, 0)  # all of whose rows were left out
             seen.append(len(sink.opened))
 
-    infos = task.write_task(
+    infos = task.write_files(
         spec(sink.root, columns=COLUMNS, partition_columns=("p",)), batches(), task=0, attempt=0, files=sink
     )
     assert seen == [1, 2]
@@ -379,7 +380,7 @@ def test_a_failed_attempt_leaves_no_file(
     small.setattr(task, "BUFFER_ROWS", 4)
     source = failing_after(*[batch(p=[1, 2, 1, 2], value=[1, 2, 3, 4])] * 3, error=error)
     with pytest.raises(type(error)) as raised:
-        task.write_task(
+        task.write_files(
             spec(sink.root, columns=COLUMNS, partition_columns=partition_columns, max_records_per_file=3),
             source,
             task=0,
@@ -431,7 +432,7 @@ class UndeletingSink(DirectorySink):
 def test_a_failing_cleanup_is_noted_on_the_error_and_does_not_replace_it(tmp_path: Path) -> None:
     sink = UndeletingSink(tmp_path)
     with pytest.raises(Boom) as raised:
-        task.write_task(
+        task.write_files(
             spec(sink.root, columns=((0, "value"),)),
             failing_after(batch(value=[1]), error=Boom("first")),
             task=0,
@@ -469,7 +470,7 @@ infos = st.builds(
 
 @given(infos)
 def test_a_file_info_comes_back_as_it_was(info: FileInfo) -> None:
-    back = task.decode_file_info(task.encode_file_info(info))
+    back = decode_file_info(encode_file_info(info))
     assert back == info
     assert [list(map(type, b)) for b in (back.statistics or {}).values()] == [
         list(map(type, b)) for b in (info.statistics or {}).values()

@@ -1,8 +1,10 @@
 """The clauses of a merge, and the functions that begin one. They need no PySpark."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from dbio_commit.base.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dbio_commit.spark.sql.planned import Sql
@@ -102,3 +104,22 @@ def when_not_matched_by_source(where: str | None = None) -> NotMatchedBySource:
 
 UPSERT = (Matched(None).update(), NotMatched(None).insert())
 """What `merge` does without clauses."""
+
+
+def check_clauses(clauses: Sequence[Clause]) -> Sequence[Clause]:
+    """Raises InvalidInputError if these are no clauses, or if one of them can never apply."""
+    if not isinstance(clauses, Sequence) or not clauses or not all(isinstance(it, Clause) for it in clauses):
+        raise InvalidInputError(
+            f"when={clauses!r:.200} are no clauses: give a list such as [dbio.when_matched().update(), "
+            "dbio.when_not_matched().insert()]"
+        )
+    ended = set[Rows]()
+    for clause in clauses:
+        if clause.rows in ended:
+            raise InvalidInputError(
+                f"a clause of when= for rows that are {clause.rows} comes after one without a condition, so it can "
+                "never apply; put the clause without a condition last"
+            )
+        if clause.where is None:
+            ended.add(clause.rows)
+    return clauses

@@ -1,0 +1,573 @@
+"""Publishes a table as an Iceberg table: metadata of version 2 beside the data, anew for all commits since the last.
+
+Each metadata file shows exactly one snapshot of the table. Its manifests are those of the one before, except what has
+changed. If the last one records what it shows, the commits since make the difference. Otherwise the snapshot is
+compared with all that its manifests name. Rules: PROTOCOL.md section 14.5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import compress
+from typing import NamedTuple
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
+    CorruptMarkerError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    UnsupportedTableError,
+)
+from dbio_commit.base.logs import get_logger
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import split
+from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store
+from dbio_commit.upkeep.publish.bounds import refuse_unreadable
+from dbio_commit.upkeep.publish.delta_log import to_ms
+from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.iceberg_files import Entries
+from dbio_commit.upkeep.publish.iceberg_manifests import ADDED, Manifest, Span, needs_fastavro
+from dbio_commit.upkeep.publish.iceberg_metadata import (
+    DIRECTORY,
+    HINT,
+    MOST_METADATA_BYTES,
+    ROOT,
+    SAVE,
+    IcebergMetadata,
+    Layout,
+    Origin,
+    SnapshotEntry,
+    decode_metadata,
+    encode_metadata,
+    is_avro_of_dbio,
+    is_metadata,
+    is_version,
+    last_ids,
+    next_metadata,
+    summary_of,
+    version_path,
+    versions_in,
+    writer_of,
+)
+from dbio_commit.upkeep.publish.iceberg_schema import (
+    IcebergSchema,
+    has_other_types,
+    iceberg_schema,
+    name_mapping,
+    partition_fields,
+)
+from dbio_commit.upkeep.publish.iceberg_writing import (
+    Before,
+    ManifestSink,
+    UnusableError,
+    read_before,
+    read_list,
+)
+from dbio_commit.upkeep.publish.live import Live, columns_of
+from dbio_commit.upkeep.publish.places import Own, Published
+from dbio_commit.upkeep.publish.reading import is_there
+from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
+from dbio_commit.upkeep.publish.shown import ShownCommits
+from dbio_commit.upkeep.publish.urls import root_url
+
+_log = get_logger(__name__)
+
+_MOST_OF_OTHERS = 1000
+"""At most so many versions of other tools are read to find one of dbio."""
+
+_SLOW_S = 1.0
+"""If a publisher takes longer than this to point to its version, another may have been faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergListing:
+    """The versions that exist, by number; or the last one, if this process wrote it and it is still there."""
+
+    versions: Mapping[int, Entry]
+    body: bytes = b""
+    """Of the last version, if this process wrote it."""
+    known: int = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last version; 0 if there is none."""
+        return self.known or max(self.versions, default=0)
+
+
+def look(store: Store) -> IcebergListing:
+    """The versions that exist. The next version's number follows from them, before the snapshot is read.
+
+    A process that wrote the last version reads it again, which takes one request, and lists nothing. If there is a
+    higher number meanwhile, its next number is taken, and it lists.
+    """
+    match find_named(Place.of(store, ""), ROOT):
+        case (int() as number, bytes() as body) if body and is_there_still(store, version_path(number), body):
+            return IcebergListing({}, body, number)
+    return _list(store)
+
+
+def is_there_still(store: Store, path: str, body: bytes) -> bool:
+    with suppress(ObjectNotFoundError):
+        return is_there(store, path, body)
+    return False
+
+
+def _list(store: Store) -> IcebergListing:
+    return IcebergListing(versions_in(store.list_directory(DIRECTORY).entries, root=store.url))
+
+
+def _remember(store: Store, number: int, body: bytes) -> None:
+    keep_named(Place.of(store, ""), ROOT, (number, body), bytes=len(body))
+
+
+class _Last(NamedTuple):
+    """The last version that dbio wrote for this table."""
+
+    number: int
+    metadata: IcebergMetadata
+
+
+def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Published | None:
+    """Creates the next version, if anything is new. None if another publisher was faster: then look again.
+
+    A version of another tool is not followed: the next one continues the last one of dbio. Raises UnsupportedTableError
+    if no version is of this table, InvalidInputError for columns and files that Iceberg cannot hold,
+    MissingPackageError without fastavro.
+    """
+    needs_fastavro()
+    last = _find_last(store, listing, live.table_id)
+    if last and last.number < listing.last:
+        _log.warning(
+            "%s: %d versions above %d are of other tools, and are not followed; the next one replaces them",
+            store.url_of(ROOT), listing.last - last.number, last.number,
+        )  # fmt: skip
+    place = Place.of(store, live.table_id)
+    next_one = _Next(store, clock, place, live, listing, last)
+    try:
+        return next_one.publish()
+    except UnusableError as error:
+        _log.warning("%s: all manifests are written anew: %s", store.url_of(ROOT), error)
+        return next_one.publish(is_anew=True)
+
+
+def _find_last(store: Store, listing: IcebergListing, table_id: str) -> _Last | None:
+    if listing.body and (known := decode_metadata(listing.body, listing.known, table_id)):
+        return _Last(listing.known, known)
+    numbers = sorted(listing.versions, reverse=True) or ([listing.known] if listing.known else [])
+    for number in numbers[:_MOST_OF_OTHERS]:
+        if (body := _get_metadata(store, version_path(number))) and (
+            metadata := decode_metadata(body, number, table_id)
+        ):
+            return _Last(number, metadata)
+    if numbers:
+        raise UnsupportedTableError(
+            f"{store.url_of(DIRECTORY)} has versions up to {numbers[0]}, and none was written by dbio for this table; "
+            f"{SAVE}"
+        )
+    return None
+
+
+def _get_metadata(store: Store, path: str) -> bytes | None:
+    """The body; None if it is larger than any that dbio writes."""
+    with suppress(CorruptMarkerError):
+        return store.get(path, limit_bytes=MOST_METADATA_BYTES)
+    return None
+
+
+@dataclass
+class _Change:
+    """What a publication adds and removes."""
+
+    added: int = 0
+    added_rows: int = 0
+    gone: dict[str, Span] = field(default_factory=dict)
+    """The removed files, with the times of the commits that added them."""
+    removed: int = 0
+    writers: set[str | None] = field(default_factory=set)
+
+
+class _Next:
+    """Makes the next version."""
+
+    def __init__(
+        self, store: Store, clock: Clock, place: Place, live: Live, listing: IcebergListing, last: _Last | None
+    ) -> None:
+        self._store, self._clock, self._place, self._live = store, clock, place, live
+        self._listing, self._last = listing, last
+        self._root = root_url(store, s3="s3")
+        self._location = f"{self._root}/{ROOT}"
+        before = last.metadata if last else None
+        self._is_moved = before is not None and before.location != self._location
+        snapshot = live.snapshot
+        self._columns = columns_of(store, live)
+        column_id, partition_id = last_ids(before)
+        self._schema: IcebergSchema = iceberg_schema(
+            self._columns, before.fields if before else (), column_id, where=store.url
+        )
+        partition, partition_id = partition_fields(
+            self._schema,
+            snapshot.partition_columns,
+            [it for spec in before.partition_specs for it in spec.fields] if before else (),
+            partition_id,
+            where=store.url,
+        )
+        self._layout = Layout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
+        self._before = None if self._is_moved else before
+        form = before.form if before else None
+        self._is_other = form is None or form != self._layout.form
+        self._is_other_form = form is None or (
+            form.spec_id != self._layout.form.spec_id or has_other_types(form.schema["fields"], self._schema.fields)
+        )
+
+    def publish(self, *, is_anew: bool = False) -> Published | None:
+        """Creates the version. `is_anew` writes all manifests, and uses none of those before."""
+        before = None if is_anew or not self._before else self._read_before(self._before)
+        if self._is_other or before is None:
+            self._live.refuse_unread()
+        if before is not None and not self._is_other_form and (news := self._news()) is not None:
+            with suppress(UnknownError):
+                return self._try(before, made_by(self._live.snapshot, news))
+        live = self._live
+        live.refuse_unread()
+        if before is None:
+            return self._try(None, _all(live.snapshot))
+        paths = before.all_paths()
+        if self._is_other_form:
+            return self._try(before, _all(live.snapshot), paths=paths)
+        return self._try(before, compared(live.snapshot, paths), paths=paths)
+
+    def _read_before(self, metadata: IcebergMetadata) -> Before:
+        return read_before(self._store, self._place, metadata, self._root)
+
+    def _news(self) -> frozenset[str] | None:
+        shown = self._before.shown if self._before else None
+        return shown.unseen(self._live.snapshot.tids) if shown else None
+
+    # --- one way to the next version ------------------------------------------------------------------------------
+
+    def _try(
+        self, before: Before | None, differences: Iterable[Difference], *, paths: Mapping[str, Manifest] | None = None
+    ) -> Published | None:
+        """`paths` are all that the version before shows, if they were read."""
+        metadata = self._before
+        snapshot_id = self._clock.random_bits(62) + 1
+        sequence_number = metadata.last_sequence_number + 1 if metadata else 1
+        sink = ManifestSink(
+            self._store,
+            self._clock,
+            self._place,
+            self._layout.form,
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
+        )
+        is_useless = True
+        try:
+            entries = Entries(
+                self._store,
+                self._columns,
+                self._live.snapshot.partition_columns,
+                self._schema,
+                self._layout.form,
+                root=self._root,
+                snapshot_id=snapshot_id,
+            )
+            change = self._collect(differences, entries, sink, paths)
+            mapping = name_mapping(self._schema, self._mapping, entries.spellings)
+            if not (change.added or change.removed or self._is_other or self._is_overtaken or before is None):
+                return self._confirm()
+            rest = self._rewrite(before, change, sink, paths)
+            list_url = sink.finish(rest, self._location, parent_id=metadata.current_snapshot_id if metadata else None)
+            snapshot = self._snapshot(snapshot_id, sequence_number, list_url, change, sink)
+            is_useless = False  # from now on, another error may mean that the version was created
+            number = self._create(snapshot, mapping)
+            is_useless = number is None
+        finally:
+            if is_useless:
+                sink.discard()
+        if number is None:
+            return None
+        self._point_to(number)
+        return self._report(number, change)
+
+    @property
+    def _mapping(self) -> str | None:
+        return self._last.metadata.mapping if self._last else None
+
+    @property
+    def _is_overtaken(self) -> bool:
+        """Whether another tool wrote a version with a higher number."""
+        return self._last is None or self._last.number < self._listing.last
+
+    def _collect(
+        self,
+        differences: Iterable[Difference],
+        entries: Entries,
+        sink: ManifestSink,
+        paths: Mapping[str, Manifest] | None,
+    ) -> _Change:
+        change, seen = _Change(), 0
+        for come, gone in differences:
+            if come.files:
+                self._live.refuse_unread(come.files)
+                for new in entries.of(come):
+                    sink.add(new)
+                    is_known = paths is not None and self._is_other_form and new.path in paths
+                    seen += is_known
+                    if not is_known:
+                        change.added += 1
+                        change.added_rows += new.entry["data_file"]["record_count"]
+                change.writers |= {file.tid for file in come.files}
+            if gone:
+                change.gone |= _spans(come, gone) if paths is None else dict.fromkeys(gone, Span(0, 0))
+        change.removed = len(paths) - seen if paths is not None and self._is_other_form else len(change.gone)
+        return change
+
+    def _rewrite(
+        self, before: Before | None, change: _Change, sink: ManifestSink, paths: Mapping[str, Manifest] | None
+    ) -> list[Manifest]:
+        """Writes the manifests that change, and returns those that stay."""
+        if before is None or self._is_other_form:
+            return []
+        if paths is None:
+            naming = before.naming(change.gone)
+            if change.gone and not naming:
+                raise UnknownError
+        else:
+            naming = {}
+            for path in change.gone:
+                naming.setdefault(paths[path], set()).add(path)
+        names = {manifest.name for manifest in naming}
+        rest = sink.merge(before, [it for it in before.manifests if it.name not in names])
+        for manifest, gone in naming.items():
+            sink.rewrite(before, manifest, gone)
+        return rest
+
+    def _snapshot(
+        self, snapshot_id: int, sequence_number: int, list_url: str, change: _Change, sink: ManifestSink
+    ) -> SnapshotEntry:
+        live, before = self._live.snapshot, self._before
+        if not change.removed:
+            operation = "append"
+        elif not change.added:
+            operation = "delete"
+        else:
+            operation = "overwrite" if changes_data(live, change.writers, [*change.gone]) else "replace"
+        now_ms = max(to_ms(self._clock.now()), before.last_updated_ms if before else 0)
+        summary = summary_of(
+            operation=operation,
+            tid=live.tid,
+            added=change.added,
+            deleted=change.removed,
+            added_rows=change.added_rows,
+            total=sum(it.live for it in sink.manifests),
+            rows=sum(sum(it.rows[: ADDED + 1]) for it in sink.manifests),
+        )
+        parent = {"parent_snapshot_id": before.current_snapshot_id} if before else {}
+        return SnapshotEntry(
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
+            timestamp_ms=now_ms,
+            manifest_list=list_url,
+            summary={**summary},
+            schema_id=self._layout.form.schema["schema-id"],
+            **parent,
+        )
+
+    def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
+        """The number of the version; None if another publisher was faster."""
+        number = self._listing.last + 1
+        origin = Origin(table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock))
+        shown = ShownCommits.of_tids(self._live.snapshot.tids)
+        metadata = next_metadata(self._before, origin, self._layout, snapshot, mapping=mapping, shown=shown)
+        body, path = encode_metadata(metadata), version_path(number)
+        if len(body) > MOST_METADATA_BYTES:
+            raise InvalidInputError(
+                f"nothing was published: {self._store.url_of(path)} would have {len(body)} bytes, and dbio reads at "
+                f"most {MOST_METADATA_BYTES}; publish the table in another format, or overwrite it with fewer columns"
+            )
+        refuse_unreadable(body, where=self._store.url_of(path))
+        if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
+            _remember(self._store, 0, b"")
+            return None
+        _remember(self._store, number, body)
+        return number
+
+    def _point_to(self, number: int) -> None:
+        """Some readers follow the hint alone. If this was slow, others may have pointed to a higher number before."""
+        begun = self._clock.monotonic()
+        self._store.replace(HINT, str(number).encode())
+        if self._clock.monotonic() - begun > _SLOW_S and (last := _list(self._store).last) > number:
+            self._store.replace(HINT, str(last).encode())
+
+    def _confirm(self) -> Published | None:
+        """The report if nothing is new. None if there is a higher version by now. Corrects the hint."""
+        last = self._listing.last
+        if self._listing.body and _list(self._store).last != last:
+            _remember(self._store, 0, b"")
+            return None
+        if not is_there_still(self._store, HINT, str(last).encode()):
+            self._store.replace(HINT, str(last).encode())
+        return self._report(last, _Change(), is_new=False)
+
+    def _report(self, number: int, change: _Change, *, is_new: bool = True) -> Published:
+        report = partial(self._live.published, Format.ICEBERG, number, is_new=is_new)
+        return report(added=change.added, removed=change.removed)
+
+
+def _all(snapshot: Snapshot) -> Iterator[Difference]:
+    return (Difference(part, ()) for part in snapshot.slices())
+
+
+def _spans(part: Snapshot, gone: Iterable[str]) -> dict[str, Span]:
+    """The times of the commits that added these paths."""
+    wanted, found = {*gone}, dict[str, Span]()
+    for commit in part.decided:
+        for path in commit.marker.added:
+            if path in wanted:
+                span = Span(to_ms(commit.modified), to_ms(commit.modified))
+                found[path] = found[path].with_(span) if path in found else span
+    return {path: found.get(path, Span(0, 0)) for path in wanted}
+
+
+def _uuid(clock: Clock) -> str:
+    from uuid import UUID
+
+    return str(UUID(int=clock.random_bits(128), version=4))
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes readers of Iceberg read something else than this table. `entries` are those of the table."""
+    inside = [entry for entry in entries if entry.path.startswith(f"{ROOT}/")]
+    if not any(is_metadata(entry.path) for entry in inside):
+        return []
+    found = [*_of_others(store, inside)]
+    try:
+        listing = IcebergListing(versions_in(inside, root=store.url))
+        last = _find_last(store, listing, table_id)
+        root = root_url(store, s3="s3")
+    except (UnsupportedTableError, CorruptMarkerError, InvalidInputError) as error:
+        return [*found, str(error)]
+    except ObjectNotFoundError:  # deleted by a vacuum meanwhile
+        return found
+    if last is None:
+        return found
+    where = store.url_of(version_path(last.number))
+    if last.number < listing.last:
+        other = store.url_of(version_path(listing.last))
+        body = _get_metadata(store, version_path(listing.last)) or b""
+        found.append(
+            f"{other} was written by {writer_of(body)}, not by dbio: its rows are in no commit of this table, and "
+            "readers of Iceberg see them. Save the rows that you need; `dbio publish --to iceberg` then publishes this "
+            "table above it"
+        )
+    if last.metadata.location != f"{root}/{ROOT}":
+        found.append(
+            f"{where} is of {last.metadata.location[:300]!r}, and the table is at {root}: readers of Iceberg read the "
+            "old place. `dbio publish --to iceberg` mends it"
+        )
+        return found
+    there = {entry.path for entry in inside}
+    try:
+        manifests = read_list(store, Place.of(store, table_id), last.metadata.current)
+        missing = [it.name for it in manifests if f"{DIRECTORY}/{it.name}" not in there]
+    except UnusableError as error:
+        return [*found, f"{where} cannot be read: {error}. `dbio publish --to iceberg` repairs it after a new commit"]
+    if missing:
+        found.append(
+            f"{where} names {len(missing)} manifests that are missing, first {missing[0]}: readers of Iceberg fail. "
+            f"{SAVE[0].upper()}{SAVE[1:]}"
+        )
+    return found
+
+
+def _of_others(store: Store, inside: Iterable[Entry]) -> Iterator[str]:
+    """What tools with a catalog leave: metadata under other names, and data below the location."""
+    entries = [*inside]
+    names = sorted(it.path for it in entries if is_metadata(it.path) and not is_version(it.path))
+    if names:
+        with suppress(ObjectNotFoundError):
+            writer = writer_of(_get_metadata(store, names[-1]) or b"")
+            yield (
+                f"{store.url_of(names[-1])} was written by {writer}, through a catalog: its rows are in no commit of "
+                f"this table ({len(names)} such files). Readers of that catalog see them: register the table there "
+                "anew with the last version of dbio"
+            )
+    outside = sorted(it.path for it in entries if split(it.path)[0] != DIRECTORY)
+    if outside:
+        yield (
+            f"another tool wrote {len(outside)} files below {store.url_of(ROOT)}, first {outside[0]}: they are in no "
+            "commit of this table; save the rows that you need, and delete them"
+        )
+
+
+# --- what goes ----------------------------------------------------------------------------------------------------
+
+
+def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entry]:
+    """Versions, lists and manifests that no reader needs which began after the horizon.
+
+    Raises UnsupportedTableError if the last version is not of this table, and CorruptMarkerError if a list that is
+    still needed cannot be read. Then no object may be deleted.
+    """
+    listing = _list_all(store)
+    versions = versions_in(listing, root=store.url)
+    at_horizon = max((number for number, entry in versions.items() if entry.modified < horizon), default=0)
+    if not at_horizon:
+        return []
+    needs_fastavro()
+    last, before = (_of_table(store, number, table_id) for number in (max(versions), at_horizon))
+    if last.location != before.location:
+        return []
+    kept = {f"{DIRECTORY}/{it.manifest_list.rpartition('/')[2]}" for it in before.snapshots}
+    read = partial(read_list, store, Place.of(store, table_id))
+    try:
+        manifests = store.ask_each(read, before.snapshots)
+    except UnusableError as error:
+        raise CorruptMarkerError(str(error)) from error
+    kept |= {f"{DIRECTORY}/{it.name}" for some in manifests for it in some}
+    # What later versions name besides was written after this one, since their publishers had seen it.
+    since = versions[at_horizon].modified
+    old = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
+    avro = [it for it in listing if is_avro_of_dbio(it.path) and it.path not in kept and it.modified < since]
+    return [*old, *avro]
+
+
+def _list_all(store: Store) -> list[Entry]:
+    return store.list_directory(DIRECTORY).entries
+
+
+def _of_table(store: Store, number: int, table_id: str) -> IcebergMetadata:
+    body = _get_metadata(store, version_path(number))
+    if body and (found := decode_metadata(body, number, table_id)):
+        return found
+    raise UnsupportedTableError(
+        f"{store.url_of(version_path(number))} was not written by dbio for this table; `dbio publish --to iceberg` "
+        "publishes this table above it"
+    )
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """Versions that name this table, and what dbio names like manifests and lists. `entries` are those of the table."""
+    inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+    versions = [entry for entry in inside if is_version(entry.path)]
+    is_own = store.ask_each(lambda entry: _is_own(store, entry, table_id), versions)
+    telling = list(compress(versions, is_own))
+    if not telling:
+        return Own([], [])
+    hint = [entry for entry in inside if entry.path == HINT and all(is_own)]
+    return Own(telling, [*(entry for entry in inside if is_avro_of_dbio(entry.path)), *hint])
+
+
+def _is_own(store: Store, entry: Entry, table_id: str) -> bool:
+    number = int(split(entry.path)[1].removeprefix("v").partition(".")[0])
+    with suppress(ObjectNotFoundError):
+        body = _get_metadata(store, entry.path)
+        return body is not None and decode_metadata(body, number, table_id) is not None
+    return False

@@ -1,0 +1,503 @@
+"""Manifests and manifest lists of Iceberg, version 2: Avro files that name data files and manifests. Pure, except that
+it uses fastavro.
+
+Their Avro schemas are those of Iceberg's public specification. What the metadata says is in `iceberg_metadata`, and
+which manifests are merged in `iceberg_merging`.
+"""
+
+import io
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.base.packages import require
+from dbio_commit.upkeep.publish.bounds import Paths, too_much
+from dbio_commit.upkeep.publish.iceberg_schema import Field
+from dbio_commit.upkeep.publish.iceberg_values import Summary, avro_type, plain, summarize
+
+Entry = dict[str, Any]
+"""One record of a manifest."""
+
+EXISTING, ADDED, DELETED = 0, 1, 2
+"""The status of an entry: added or deleted by the snapshot of its manifest, or there before."""
+
+MOST_MANIFEST_BYTES = 64 * 1024**2
+"""The most bytes of one manifest or list. A publisher begins another manifest at an eighth of this."""
+
+_MOST_UNPACKED_BYTES = 512 * 1024**2
+
+_UNREADABLE = "move _iceberg elsewhere, and publish again"
+
+
+def needs_fastavro() -> Any:
+    """The package fastavro. Raises MissingPackageError."""
+    return require("fastavro", what="a publication for Iceberg", extra="iceberg")
+
+
+# --- the schemas of Avro ------------------------------------------------------------------------------------------
+
+
+def _field(name: str, kind: Any, number: int) -> dict[str, Any]:
+    return {"name": name, "type": kind, "field-id": number}
+
+
+def _optional(name: str, kind: Any, number: int) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None, "field-id": number}
+
+
+def _map(key: int, value: int, kind: str) -> Any:
+    """A map with whole numbers as keys, which Avro has no other form for."""
+    fields = [_field("key", "int", key), _field("value", kind, value)]
+    return {
+        "type": "array",
+        "logicalType": "map",
+        "items": {"type": "record", "name": f"k{key}_v{value}", "fields": fields},
+    }
+
+
+def _list(element: int, kind: Any) -> Any:
+    return {"type": "array", "element-id": element, "items": kind}
+
+
+def entry_schema(partition: Sequence[tuple[Field, str]]) -> dict[str, Any]:
+    """The schema of manifests. `partition` are the fields of the partition spec, with Iceberg's types."""
+    names = [_avro_name(it["name"]) for it, _ in partition]
+    are_unique = len({*names}) == len(names)
+    values, known = [], set[str]()
+    for (field, kind), name in zip(partition, names, strict=True):
+        told = avro_type(kind)
+        if isinstance(told, dict) and "name" in told:
+            if told["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
+                told = {**told, "name": f"{told['name']}_{field['field-id']}"}
+            known.add(told["name"])
+        values.append(_optional(name if are_unique else f"_{field['field-id']}", told, field["field-id"]))
+    data_file = {
+        "type": "record",
+        "name": "r2",
+        "fields": [
+            _field("content", "int", 134),
+            _field("file_path", "string", 100),
+            _field("file_format", "string", 101),
+            _field("partition", {"type": "record", "name": "r102", "fields": values}, 102),
+            _field("record_count", "long", 103),
+            _field("file_size_in_bytes", "long", 104),
+            _optional("column_sizes", _map(117, 118, "long"), 108),
+            _optional("value_counts", _map(119, 120, "long"), 109),
+            _optional("null_value_counts", _map(121, 122, "long"), 110),
+            _optional("nan_value_counts", _map(138, 139, "long"), 137),
+            _optional("lower_bounds", _map(126, 127, "bytes"), 125),
+            _optional("upper_bounds", _map(129, 130, "bytes"), 128),
+            _optional("key_metadata", "bytes", 131),
+            _optional("split_offsets", _list(133, "long"), 132),
+            _optional("equality_ids", _list(136, "int"), 135),
+            _optional("sort_order_id", "int", 140),
+        ],
+    }
+    fields = [
+        _field("status", "int", 0),
+        _optional("snapshot_id", "long", 1),
+        _optional("sequence_number", "long", 3),
+        _optional("file_sequence_number", "long", 4),
+        _field("data_file", data_file, 2),
+    ]
+    return {"type": "record", "name": "manifest_entry", "fields": fields}
+
+
+_LIST_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "manifest_file",
+    "fields": [
+        _field("manifest_path", "string", 500),
+        _field("manifest_length", "long", 501),
+        _field("partition_spec_id", "int", 502),
+        _field("content", "int", 517),
+        _field("sequence_number", "long", 515),
+        _field("min_sequence_number", "long", 516),
+        _field("added_snapshot_id", "long", 503),
+        _field("added_files_count", "int", 504),
+        _field("existing_files_count", "int", 505),
+        _field("deleted_files_count", "int", 506),
+        _field("added_rows_count", "long", 512),
+        _field("existing_rows_count", "long", 513),
+        _field("deleted_rows_count", "long", 514),
+        _optional(
+            "partitions",
+            _list(
+                508,
+                {
+                    "type": "record",
+                    "name": "r508",
+                    "fields": [
+                        _field("contains_null", "boolean", 509),
+                        _optional("contains_nan", "boolean", 518),
+                        _optional("lower_bound", "bytes", 510),
+                        _optional("upper_bound", "bytes", 511),
+                    ],
+                },
+            ),
+            507,
+        ),
+        _optional("key_metadata", "bytes", 519),
+    ],
+}
+
+
+def _avro_name(name: str) -> str:
+    """The name with other characters than Avro's replaced, as Iceberg's own writers do."""
+    found = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match[0]):X}", name)
+    return f"_{found}" if found[:1].isdigit() or not found else found
+
+
+# --- a data file --------------------------------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """What is known of the columns of a data file, by the ids of the columns."""
+
+    nulls: Mapping[int, int]
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+
+
+def new_entry(
+    url: str, *, size: int, rows: int, partition: Mapping[str, Any], counts: Counts, snapshot_id: int
+) -> Entry:
+    """The entry of a data file that a snapshot adds. `partition` has plain values by the names of Avro's fields."""
+
+    def pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
+        return [{"key": key, "value": value} for key, value in values.items()] or None
+
+    data_file = {
+        "content": 0,
+        "file_path": url,
+        "file_format": "PARQUET",
+        "partition": partition,
+        "record_count": rows,
+        "file_size_in_bytes": size,
+        "value_counts": pairs(dict.fromkeys(counts.nulls, rows)),
+        "null_value_counts": pairs(counts.nulls),
+        "lower_bounds": pairs(counts.lower),
+        "upper_bounds": pairs(counts.upper),
+    }
+    return {"status": ADDED, "snapshot_id": snapshot_id, "data_file": data_file}
+
+
+def as_existing(entry: Entry, manifest: "Manifest") -> Entry:
+    """The same live entry in another manifest. Its numbers, which it may have from its manifest, are written."""
+    return {**_numbered(entry, manifest), "status": EXISTING}
+
+
+def as_deleted(entry: Entry, manifest: "Manifest", snapshot_id: int) -> Entry:
+    """The entry of the same file, which this snapshot does not have any more."""
+    return {**_numbered(entry, manifest), "status": DELETED, "snapshot_id": snapshot_id}
+
+
+def _numbered(entry: Entry, manifest: "Manifest") -> Entry:
+    told = {name: entry.get(name) for name in ("sequence_number", "file_sequence_number")}
+    inherited = {name: manifest.sequence_number if number is None else number for name, number in told.items()}
+    snapshot_id = manifest.added_snapshot_id if entry["snapshot_id"] is None else entry["snapshot_id"]
+    return {**entry, "snapshot_id": snapshot_id, **inherited}
+
+
+# --- manifests ----------------------------------------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """What all manifests of a publication have in common."""
+
+    schema: Mapping[str, Any]
+    """The columns as Iceberg's JSON, with their `schema-id`."""
+    spec_id: int
+    partition: Sequence[tuple[Field, str]]
+    """The fields of the partition spec, with Iceberg's types."""
+
+    @property
+    def partition_names(self) -> list[str]:
+        """The partition fields as manifests name them."""
+        fields = entry_schema(self.partition)["fields"][-1]["type"]["fields"]
+        values = next(it["type"]["fields"] for it in fields if it["name"] == "partition")
+        return [it["name"] for it in values]
+
+
+class Span(NamedTuple):
+    """The times, in ms since 1970, of the first and the last commit that added files of a manifest."""
+
+    first: int
+    last: int
+
+    def with_(self, other: "Span") -> "Span":
+        return Span(min(self.first, other.first), max(self.last, other.last))
+
+
+class Manifest(NamedTuple):
+    """What a manifest list records of a manifest."""
+
+    name: str
+    length: int
+    spec_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    files: tuple[int, int, int]
+    """How many entries are EXISTING, ADDED and DELETED, in this order."""
+    rows: tuple[int, int, int]
+    """The rows of these files."""
+    partitions: tuple[Summary, ...]
+
+    @property
+    def live(self) -> int:
+        """How many files it has that are not deleted."""
+        return self.files[EXISTING] + self.files[ADDED]
+
+    @property
+    def span(self) -> Span:
+        """As its name says."""
+        match = _MANIFEST.fullmatch(self.name)
+        return Span(int(match[1]), int(match[2])) if match else Span(0, 0)
+
+
+_MANIFEST = re.compile(r"dbio-([0-9]{1,16})-([0-9]{1,16})-[0-9a-f]{32}\.avro")
+_LIST = re.compile(r"dbio-snap-[0-9]{1,19}-[0-9a-f]{32}\.avro")
+
+
+def is_manifest(name: str) -> bool:
+    """Whether a publisher names its manifests so."""
+    return _MANIFEST.fullmatch(name) is not None
+
+
+def is_list(name: str) -> bool:
+    """Whether a publisher names its manifest lists so."""
+    return _LIST.fullmatch(name) is not None
+
+
+def list_name(snapshot_id: int, token: str) -> str:
+    """The name of a manifest list. `token` is random."""
+    return f"dbio-snap-{snapshot_id}-{token}.avro"
+
+
+class ManifestWriter:
+    """Makes one manifest, entry by entry: only its packed entries are in memory."""
+
+    def __init__(self, form: Form, *, snapshot_id: int, sequence_number: int) -> None:
+        fastavro = needs_fastavro()
+        from fastavro.write import Writer
+
+        self._form, self._snapshot_id, self._sequence = form, snapshot_id, sequence_number
+        self._body = io.BytesIO()
+        metadata = {
+            "schema": json.dumps({key: it for key, it in form.schema.items() if key != "schema-id"}),
+            "schema-id": str(form.schema["schema-id"]),
+            "partition-spec": json.dumps([field for field, _ in form.partition]),
+            "partition-spec-id": str(form.spec_id),
+            "format-version": "2",
+            "content": "data",
+        }
+        schema = fastavro.parse_schema(entry_schema(form.partition))
+        self._avro = Writer(self._body, schema, codec="deflate", metadata=metadata)
+        self._span: Span | None = None
+        self._files, self._rows = Counter[int](), Counter[int]()
+        self._oldest = sequence_number
+        names = form.partition_names
+        self._values: dict[str, set[Any]] = {name: set() for name in names}
+
+    def add(self, entry: Entry, span: Span) -> None:
+        """Adds an entry of a file whose commit was in this span."""
+        self._avro.write(entry)
+        self._span = self._span.with_(span) if self._span else span
+        status, file = entry["status"], entry["data_file"]
+        self._files[status] += 1
+        self._rows[status] += file["record_count"]
+        if status != DELETED and entry.get("sequence_number") is not None:
+            self._oldest = min(self._oldest, entry["sequence_number"])
+        for name, values in self._values.items():
+            values.add(file["partition"].get(name))
+
+    @property
+    def live(self) -> int:
+        """How many live files it has."""
+        return self._files[EXISTING] + self._files[ADDED]
+
+    @property
+    def entries(self) -> int:
+        return self._files.total()
+
+    @property
+    def size(self) -> int:
+        """Its bytes so far, without what waits to be packed."""
+        return self._body.tell()
+
+    def finish(self, token: str) -> tuple[Manifest, bytes]:
+        """What a list records of it, and the body. `token` is random."""
+        self._avro.flush()
+        span, body = self._span or Span(0, 0), self._body.getvalue()
+        kinds = [kind for _, kind in self._form.partition]
+        each = zip(self._values.values(), kinds, strict=True)
+        order = (EXISTING, ADDED, DELETED)
+        files, rows = (tuple(counts[it] for it in order) for counts in (self._files, self._rows))
+        manifest = Manifest(
+            name=f"dbio-{span.first}-{span.last}-{token}.avro",
+            length=len(body),
+            spec_id=self._form.spec_id,
+            sequence_number=self._sequence,
+            min_sequence_number=self._oldest,
+            added_snapshot_id=self._snapshot_id,
+            files=files,  # type: ignore[arg-type]
+            rows=rows,  # type: ignore[arg-type]
+            partitions=tuple(summarize(values, kind) for values, kind in each),
+        )
+        return manifest, body
+
+
+def read_entries(body: bytes, form: Form, *, where: str) -> Iterator[Entry]:
+    """The live entries of a manifest with this form. Raises CorruptMarkerError for what no publisher writes."""
+    for entry in _records(body, entry_schema(form.partition), where=where):
+        if entry["status"] != DELETED:
+            partition = entry["data_file"]["partition"]
+            entry["data_file"]["partition"] = {name: plain(value) for name, value in partition.items()}
+            yield entry
+
+
+def paths_in(entries: Iterable[Entry], root: str, *, where: str) -> frozenset[str]:
+    """The paths of the data files, relative to the root of the table. Raises CorruptMarkerError for others."""
+    paths, start = Paths(where), f"{root}/"
+    for entry in entries:
+        url = entry["data_file"]["file_path"]
+        if not url.startswith(start):
+            raise CorruptMarkerError(f"{where} names {url[:300]!r}, which is not below {root}; {_UNREADABLE}")
+        paths.add(url.removeprefix(start))
+    return paths.found()
+
+
+# --- manifest lists -----------------------------------------------------------------------------------------------
+
+
+def encode_list(
+    manifests: Sequence[Manifest], directory: str, *, snapshot_id: int, parent_id: int | None, sequence_number: int
+) -> bytes:
+    """The body of a manifest list. `directory` is the URL of the manifests."""
+    fastavro = needs_fastavro()
+    metadata = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence_number), "format-version": "2"}
+    if parent_id is not None:
+        metadata["parent-snapshot-id"] = str(parent_id)
+    body = io.BytesIO()
+    records = (_as_record(it, directory) for it in manifests)
+    fastavro.writer(body, fastavro.parse_schema(_LIST_SCHEMA), records, codec="deflate", metadata=metadata)
+    return body.getvalue()
+
+
+_COUNTS = ("existing", "added", "deleted")
+
+
+def _as_record(it: Manifest, directory: str) -> dict[str, Any]:
+    return {
+        "manifest_path": f"{directory}/{it.name}",
+        "manifest_length": it.length,
+        "partition_spec_id": it.spec_id,
+        "content": 0,
+        "sequence_number": it.sequence_number,
+        "min_sequence_number": it.min_sequence_number,
+        "added_snapshot_id": it.added_snapshot_id,
+        **{f"{name}_files_count": count for name, count in zip(_COUNTS, it.files, strict=True)},
+        **{f"{name}_rows_count": count for name, count in zip(_COUNTS, it.rows, strict=True)},
+        "partitions": [summary._asdict() for summary in it.partitions],
+    }
+
+
+def decode_list(body: bytes, directory: str, *, where: str) -> list[Manifest]:
+    """The manifests in a list. Raises CorruptMarkerError for a list that no publisher writes."""
+    found = []
+    for it in _records(body, _LIST_SCHEMA, where=where):
+        above, _, name = it["manifest_path"].rpartition("/")
+        if above != directory or not is_manifest(name):
+            raise CorruptMarkerError(f"{where} names the manifest {it['manifest_path'][:300]!r}; {_UNREADABLE}")
+        found.append(
+            Manifest(
+                name=name,
+                length=it["manifest_length"],
+                spec_id=it["partition_spec_id"],
+                sequence_number=it["sequence_number"],
+                min_sequence_number=it["min_sequence_number"],
+                added_snapshot_id=it["added_snapshot_id"],
+                files=tuple(it[f"{name}_files_count"] for name in _COUNTS),
+                rows=tuple(it[f"{name}_rows_count"] for name in _COUNTS),
+                partitions=tuple(Summary(**summary) for summary in it["partitions"] or ()),
+            )
+        )
+    return found
+
+
+# --- Avro from outside --------------------------------------------------------------------------------------------
+
+
+def _records(body: bytes, schema: Mapping[str, Any], *, where: str) -> Iterator[Any]:
+    """The records of an Avro file with exactly this schema. Raises CorruptMarkerError, also if it unpacks to much."""
+    fastavro = needs_fastavro()
+    try:
+        reader = fastavro.reader(io.BytesIO(body))
+        told = json.loads(reader.metadata["avro.schema"])
+        if _canonical(told) != _canonical(schema):
+            raise ValueError("it has another schema than dbio writes")
+        _measure(body, reader.metadata, where)
+        yield from reader
+    except CorruptMarkerError:
+        raise
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        EOFError,
+        ArithmeticError,
+        OSError,
+        RecursionError,
+        zlib.error,
+    ) as error:
+        raise CorruptMarkerError(f"{where} is no Avro file that can be read ({error!r:.200}); {_UNREADABLE}") from None
+
+
+def _canonical(schema: Any) -> str:
+    return json.dumps(schema, sort_keys=True)
+
+
+def _measure(body: bytes, metadata: Mapping[str, str], where: str) -> None:
+    """Raises CorruptMarkerError if the blocks of an Avro file unpack to more than is read. fastavro has no limit."""
+    if metadata.get("avro.codec") != "deflate":
+        raise ValueError("it is not packed by deflate")
+    left, stream = _MOST_UNPACKED_BYTES, io.BytesIO(body)
+    _skip_header(stream)
+    while stream.tell() < len(body):
+        _read_long(stream)
+        packed = stream.read(_read_long(stream))
+        stream.read(16)
+        unpacker = zlib.decompressobj(-15)
+        while packed:
+            left -= len(unpacker.decompress(packed, 1024**2))
+            packed = unpacker.unconsumed_tail
+            if left < 0:
+                raise too_much(where)
+
+
+def _skip_header(stream: io.BytesIO) -> None:
+    stream.read(4)
+    while count := _read_long(stream):
+        if count < 0:
+            _read_long(stream)
+        for _ in range(2 * abs(count)):
+            if not stream.read(_read_long(stream)) and stream.tell() >= stream.getbuffer().nbytes:
+                raise EOFError
+    stream.read(16)
+
+
+def _read_long(stream: io.BytesIO) -> int:
+    """A whole number as Avro writes it."""
+    found = shift = 0
+    while shift < 64:
+        (byte,) = stream.read(1)
+        found |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return (found >> 1) ^ -(found & 1)
+    raise ValueError("a number has too many bytes")

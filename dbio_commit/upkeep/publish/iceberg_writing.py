@@ -1,0 +1,209 @@
+"""Reads and writes the manifests of one publication for Iceberg.
+
+Which files come and go is decided elsewhere. What is written here is of no use until metadata names it. If the
+publication fails, `discard` deletes it, and otherwise vacuum does.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
+from dbio_commit.store import Store
+from dbio_commit.upkeep.publish.bounds import MOST_PATHS_BYTES, memory_of, too_much
+from dbio_commit.upkeep.publish.iceberg_files import NewEntry
+from dbio_commit.upkeep.publish.iceberg_manifests import (
+    MOST_MANIFEST_BYTES,
+    Entry,
+    Form,
+    Manifest,
+    ManifestWriter,
+    Span,
+    as_deleted,
+    as_existing,
+    decode_list,
+    encode_list,
+    list_name,
+    paths_in,
+    read_entries,
+)
+from dbio_commit.upkeep.publish.iceberg_merging import FULL_BYTES, to_merge
+from dbio_commit.upkeep.publish.iceberg_metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
+from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
+
+_SMALL_BYTES = 64 * 1024
+"""Manifests up to this size are remembered, since they are merged soon."""
+
+
+class UnusableError(Exception):
+    """A manifest or a list of the publication before is missing, or cannot be read."""
+
+
+class Before(NamedTuple):
+    """The manifests of the publication before."""
+
+    store: Store
+    place: Place
+    root: str
+    """The absolute URL of the table."""
+    form: Form
+    manifests: Sequence[Manifest]
+
+    def entries(self, manifest: Manifest) -> Iterator[Entry]:
+        """The live entries of a manifest. Raises UnusableError."""
+        path = f"{DIRECTORY}/{manifest.name}"
+        try:
+            body = find_named(self.place, path)
+            if not isinstance(body, bytes):
+                body = self.store.get(path, limit_bytes=min(manifest.length, MOST_MANIFEST_BYTES))
+            yield from read_entries(body, self.form, where=self.store.url_of(path))
+        except (ObjectNotFoundError, CorruptMarkerError) as error:
+            raise UnusableError(str(error)) from error
+
+    def paths(self, manifest: Manifest) -> frozenset[str]:
+        """The paths of its live files, relative to the root of the table. Raises UnusableError."""
+        where = self.store.url_of(f"{DIRECTORY}/{manifest.name}")
+        try:
+            return paths_in(self.entries(manifest), self.root, where=where)
+        except CorruptMarkerError as error:
+            raise UnusableError(str(error)) from error
+
+    def all_paths(self) -> dict[str, Manifest]:
+        """The manifest of each live file. Raises UnusableError, and CorruptMarkerError if they are too many."""
+        found: dict[str, Manifest] = {}
+        taken = 0
+        for manifest in self.manifests:
+            paths = self.paths(manifest)
+            taken += memory_of(paths)
+            if taken > MOST_PATHS_BYTES:
+                raise too_much(self.store.url_of(DIRECTORY))
+            found.update(dict.fromkeys(paths, manifest))
+        return found
+
+    def naming(self, paths: Mapping[str, Span]) -> dict[Manifest, set[str]]:
+        """The manifests that name these files, each with those that it names. The spans are those of the commits that
+        added the files. Reads other manifests only if these do not name all. Raises UnusableError.
+        """
+        left, spans = {*paths}, {*paths.values()}
+
+        def may_name(manifest: Manifest) -> bool:
+            own = manifest.span
+            return any(own.first <= it.last and it.first <= own.last for it in spans)
+
+        found: dict[Manifest, set[str]] = {}
+        for manifest in sorted(self.manifests, key=may_name, reverse=True):
+            if not left:
+                break
+            if named := left & self.paths(manifest):
+                found[manifest] = named
+                left -= named
+        return found if not left else {}
+
+
+def read_list(store: Store, place: Place, snapshot: SnapshotEntry) -> list[Manifest]:
+    """The manifests in the list of a snapshot. Raises UnusableError."""
+    above, _, name = snapshot.manifest_list.rpartition("/")
+    path = f"{DIRECTORY}/{name}"
+    known = find_named(place, path)
+    if isinstance(known, list):
+        return known
+    try:
+        body = store.get(path, limit_bytes=MOST_MANIFEST_BYTES)
+        found = decode_list(body, above, where=store.url_of(path))
+    except (ObjectNotFoundError, CorruptMarkerError) as error:
+        raise UnusableError(str(error)) from error
+    keep_named(place, path, found, bytes=_MANIFEST_MEMORY * len(found))
+    return found
+
+
+_MANIFEST_MEMORY = 1000
+
+
+class ManifestSink:
+    """Writes the manifests of one publication. Only one manifest is in memory at a time."""
+
+    def __init__(
+        self, store: Store, clock: Clock, place: Place, form: Form, *, snapshot_id: int, sequence_number: int
+    ) -> None:
+        self._store, self._clock, self._place, self._form = store, clock, place, form
+        self._snapshot_id, self._sequence_number = snapshot_id, sequence_number
+        self._open: ManifestWriter | None = None
+        self._paths: list[str] = []
+        self.manifests: list[Manifest] = []
+
+    def add(self, new: NewEntry) -> None:
+        """Adds a new file to the manifest that is open, and begins another one when this one is full."""
+        self._add(new.entry, new.span)
+
+    def _add(self, entry: Entry, span: Span) -> None:
+        writer = self._open = self._open or self._writer()
+        writer.add(entry, span)
+        if writer.size >= FULL_BYTES:
+            self._close()
+
+    def rewrite(self, before: Before, manifest: Manifest, gone: Collection[str]) -> None:
+        """Writes a manifest of before anew, with these files as deleted."""
+        self._close()
+        start = len(before.root) + 1
+        for entry in before.entries(manifest):
+            is_gone = entry["data_file"]["file_path"][start:] in gone
+            told = as_deleted(entry, manifest, self._snapshot_id) if is_gone else as_existing(entry, manifest)
+            self._add(told, manifest.span)
+        self._close()
+
+    def merge(self, before: Before, rest: Sequence[Manifest]) -> list[Manifest]:
+        """Writes manifests of before together with the new files, if there are many small ones. Returns the others."""
+        merged = to_merge(rest, self._open.live if self._open else 0)
+        for manifest in merged:
+            for entry in before.entries(manifest):
+                self._add(as_existing(entry, manifest), manifest.span)
+        return [it for it in rest if it not in merged]
+
+    def finish(self, rest: Sequence[Manifest], location: str, *, parent_id: int | None) -> str:
+        """Writes the list of all manifests, and returns its URL. `location` is the URL of the publication."""
+        self._close()
+        self.manifests = [*rest, *self.manifests]
+        name = list_name(self._snapshot_id, self._token())
+        directory = f"{location}/metadata"
+        body = encode_list(
+            self.manifests,
+            directory,
+            snapshot_id=self._snapshot_id,
+            parent_id=parent_id,
+            sequence_number=self._sequence_number,
+        )
+        path = f"{DIRECTORY}/{name}"
+        self._put(path, body)
+        keep_named(self._place, path, self.manifests, bytes=_MANIFEST_MEMORY * len(self.manifests))
+        return f"{directory}/{name}"
+
+    def discard(self) -> None:
+        """Deletes what was written. What cannot be deleted is left to vacuum."""
+        self._store.delete_many(self._paths)
+
+    def _writer(self) -> ManifestWriter:
+        return ManifestWriter(self._form, snapshot_id=self._snapshot_id, sequence_number=self._sequence_number)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            manifest, body = self._open.finish(self._token())
+            path = f"{DIRECTORY}/{manifest.name}"
+            self._put(path, body)
+            self.manifests.append(manifest)
+            if len(body) <= _SMALL_BYTES:
+                keep_named(self._place, path, body, bytes=len(body))
+        self._open = None
+
+    def _put(self, path: str, body: bytes) -> None:
+        self._paths.append(path)
+        if not self._store.put_if_absent(path, body) and self._store.get(path, limit_bytes=len(body)) != body:
+            raise StoreError(f"{self._store.url_of(path)} exists, and its name is random; publish again")
+
+    def _token(self) -> str:
+        return f"{self._clock.random_bits(128):032x}"
+
+
+def read_before(store: Store, place: Place, metadata: IcebergMetadata, root: str) -> Before:
+    """The manifests of the publication before that have live files. Raises UnusableError."""
+    manifests = [it for it in read_list(store, place, metadata.current) if it.live]
+    return Before(store, place, root, metadata.form, manifests)

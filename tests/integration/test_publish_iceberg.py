@@ -1,0 +1,177 @@
+"""What PyIceberg reads of a table that is published for Iceberg, by itself and through a catalog, beside dbio's reader.
+
+Rules: PROTOCOL.md 14.5.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dbio_commit import InvalidInputError, Table
+from tests.histories import PARTITIONS, History, columns, in_order
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+from sqlalchemy import create_engine, text
+
+LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
+
+
+def last_metadata(table: Table) -> str:
+    """The URL of the last version."""
+    directory = Path(table.url, "_iceberg", "metadata")
+    return f"file://{directory}/v{(directory / 'version-hint.text').read_text()}.metadata.json"
+
+
+def by_pyiceberg(table: Table, **options: Any) -> pa.Table:
+    return StaticTable.from_metadata(last_metadata(table)).scan(**options).to_arrow()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pyiceberg_reads_the_rows_of_each_commit(layout: str, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 21, partition_by=LAYOUTS[layout])
+    history.commit("append")
+    table.set({"publish": "iceberg"})
+    for _ in range(6):
+        expected = table.snapshot().to_arrow()
+        assert in_order(by_pyiceberg(table).select(expected.schema.names)) == in_order(expected)
+        history.commit()
+    assert not table.check().publications
+
+
+def test_pyiceberg_travels_in_time(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 22, partition_by=("kind",))
+    tids = []
+    for _ in range(4):
+        tids.append(history.commit("append").tid)
+        table.publish("iceberg")
+    snapshots = StaticTable.from_metadata(last_metadata(table)).snapshots()
+    assert [it.summary["dbio.tid"] for it in snapshots if it.summary] == tids
+    for tid, it in zip(tids, snapshots, strict=True):
+        expected = in_order(table.snapshot(as_of=tid).to_arrow())
+        assert in_order(by_pyiceberg(table, snapshot_id=it.snapshot_id)) == expected
+
+
+def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for i in range(5):
+        with table.begin(partition_by=["kind"]) as transaction:
+            for kind in ("a", "b"):
+                rows = pa.table({"id": [i * 10, i * 10 + 9]})
+                pq.write_table(rows, transaction.new_file(partition={"kind": kind}))
+    table.publish("iceberg")
+    scan = StaticTable.from_metadata(last_metadata(table)).scan
+    assert len([*scan().plan_files()]) == 10
+    assert len([*scan(row_filter="kind = 'a'").plan_files()]) == 5
+    assert len([*scan(row_filter="kind = 'a' and id = 25").plan_files()]) == 1
+
+
+def test_a_column_that_files_spell_otherwise_has_its_rows(tmp_path: Path) -> None:
+    for name, rows in {"one": {"Id": [1], "s": [{"In": 1}]}, "two": {"ID": [2], "S": [{"IN": 2}]}}.items():
+        path = tmp_path / "table" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(rows), path)
+    table = Table(tmp_path / "table")
+    table.adopt()
+    table.publish("iceberg")
+    found = by_pyiceberg(table)
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
+    assert all(None not in row.values() for row in found.to_pylist())
+
+
+def test_an_adopted_file_whose_type_iceberg_does_not_read_is_named(tmp_path: Path) -> None:
+    for name, digits in {"a": (5, 2), "b": (9, 4)}.items():
+        path = tmp_path / "table" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"x": pa.array([1], pa.decimal128(*digits))}), path)
+    table = Table(tmp_path / "table")
+    table.adopt()
+    with pytest.raises(InvalidInputError, match=r"a\.parquet has x"):
+        table.publish("iceberg")
+
+
+# --- through a catalog --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    found = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    found.create_namespace("sales")
+    with closing(found):
+        yield found
+
+
+def move(path: Path, before: str, after: str) -> bool:
+    """Moves the pointer of the catalog by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
+    moved = text(
+        "UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before"
+        " WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before"
+    )
+    engine = create_engine(f"sqlite:///{path}/catalog.db")
+    with engine.begin() as connection:
+        count = connection.execute(moved, {"before": before, "after": after}).rowcount
+    engine.dispose()
+    return count == 1
+
+
+def events(path: Path) -> Table:
+    table = Table(path / "events")
+    append(table, 1)
+    return table
+
+
+def append(table: Table, number: int) -> None:
+    with table.begin() as transaction:
+        pq.write_table(pa.table({"id": [number]}), transaction.new_file())
+        transaction.commit(columns(id="long"))
+    table.publish("iceberg")
+
+
+def ids(catalog: SqlCatalog) -> list[int]:
+    return sorted(catalog.load_table("sales.events").scan().to_arrow()["id"].to_pylist())
+
+
+def test_a_catalog_follows_by_compare_and_set(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    first = last_metadata(table)
+    catalog.register_table("sales.events", first)
+    assert ids(catalog) == [1]
+    append(table, 2)
+    assert ids(catalog) == [1], "the catalog has its own pointer"
+    assert move(tmp_path, first, last_metadata(table))
+    assert ids(catalog) == [1, 2]
+    assert not move(tmp_path, first, last_metadata(table)), "somebody else moved it before"
+
+
+def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    registered = catalog.register_table("sales.events", last_metadata(table))
+    registered.append(pa.table({"id": [99]}))
+    assert ids(catalog) == [1, 99]
+    problems = table.check().publications
+    assert any("through a catalog" in problem for problem in problems)
+    assert any("another tool wrote" in problem for problem in problems)
+    append(table, 2)
+    assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2]
+    assert [row["id"] for row in in_order(table.snapshot().to_arrow())] == [1, 2]
+    assert {Path(entry.path).name for entry in table.store.list_files("_iceberg/data")}, "what it wrote is kept"
+    table.vacuum(retention_hours=0, force=True)
+    assert {Path(entry.path).name for entry in table.store.list_files("_iceberg/data")}
+
+
+def test_expiry_through_a_catalog_deletes_no_file(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    append(table, 2)
+    registered = catalog.register_table("sales.events", last_metadata(table))
+    before = {entry.path for entry in table.store.list_files()}
+    registered.maintenance.expire_snapshots().by_id(registered.snapshots()[0].snapshot_id).commit()
+    assert before <= {entry.path for entry in table.store.list_files()}
+    assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2]

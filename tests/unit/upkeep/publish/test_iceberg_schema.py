@@ -1,0 +1,177 @@
+"""Columns in Iceberg's form: ids that stay and never come again, names that files have, types that Iceberg lacks."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol.types import TYPES
+from dbio_commit.upkeep.publish.iceberg_schema import (
+    Field,
+    fits_iceberg,
+    has_other_types,
+    iceberg_schema,
+    iceberg_type,
+    name_mapping,
+    partition_fields,
+    spellings_in,
+)
+
+pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+
+_KINDS = st.recursive(
+    st.sampled_from(["byte", "integer", "long", "float", "double", "decimal(5,2)", "decimal(9,2)", "decimal(9,4)",
+                     "string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"]),
+    lambda inner: st.one_of(
+        inner.map(lambda it: {"type": "array", "elementType": it, "containsNull": True}),
+        inner.map(lambda it: {"type": "map", "keyType": "string", "valueType": it, "valueContainsNull": True}),
+        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(lambda it: struct(it)),
+    ), max_leaves=4,
+)  # fmt: skip
+
+
+def struct(kinds: dict[str, Any]) -> dict[str, Any]:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
+_COLUMNS = st.dictionaries(st.sampled_from("abcd"), _KINDS, min_size=1, max_size=4).map(struct)
+
+
+def ids(fields: Any) -> dict[int, tuple[str, ...]]:
+    """Each id, with the names that lead to it."""
+    found: dict[int, tuple[str, ...]] = {}
+
+    def inside(kind: Any, above: tuple[str, ...]) -> None:
+        if isinstance(kind, str):
+            return
+        parts = {"struct": [], "list": ["element"], "map": ["key", "value"]}[kind["type"]]
+        for field in kind.get("fields", ()):
+            add(field["id"], (*above, field["name"]), field["type"])
+        for part in parts:
+            add(kind[f"{part}-id"], (*above, part), kind[part])
+
+    def add(number: int, path: tuple[str, ...], kind: Any) -> None:
+        assert number not in found
+        found[number] = path
+        inside(kind, path)
+
+    inside({"type": "struct", "fields": fields}, ())
+    return found
+
+
+@given(st.lists(_COLUMNS, min_size=1, max_size=6))
+def test_an_id_is_of_one_column_for_ever_and_a_column_that_stays_keeps_its_id(history: list[Any]) -> None:
+    fields: tuple[Field, ...] = ()
+    last_id, ever = 0, dict[int, tuple[str, ...]]()
+    gone = set[int]()
+    for columns in history:
+        found = iceberg_schema(columns, fields, last_id, where="here")
+        now = ids(found.fields)
+        assert all(ever.get(number, path) == path for number, path in now.items())
+        assert not gone & {*now}
+        gone |= {*ids(fields)} - {*now}
+        ever |= now
+        assert found.last_id == max([last_id, *now])
+        assert iceberg_schema(columns, found.fields, found.last_id, where="here").fields == found.fields
+        Schema.model_validate({"type": "struct", "schema-id": 0, "fields": [*found.fields]})
+        fields, last_id = found.fields, found.last_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stays"),
+    [
+        ("byte", "short", True),
+        ("short", "long", True),
+        ("long", "integer", False),
+        ("float", "double", True),
+        ("integer", "double", False),
+        ("decimal(5,2)", "decimal(9,2)", True),
+        ("decimal(9,2)", "decimal(5,2)", False),
+        ("decimal(5,2)", "decimal(9,4)", False),
+        ("char(3)", "string", True),
+        ("timestamp", "timestamp_ntz", False),
+        ("string", {"type": "array", "elementType": "string"}, False),
+        ({"type": "array", "elementType": "integer"}, {"type": "array", "elementType": "long"}, True),
+        ({"type": "array", "elementType": "integer"}, {"type": "array", "elementType": "string"}, False),
+    ],
+)
+def test_a_column_keeps_its_id_if_iceberg_allows_its_new_type(old: Any, new: Any, stays: bool) -> None:
+    before = iceberg_schema(struct({"c": old}), where="here")
+    after = iceberg_schema(struct({"c": new}), before.fields, before.last_id, where="here")
+    assert (after.fields[0]["id"] == before.fields[0]["id"]) is stays
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "other"),
+    [
+        ({"a": "integer"}, {"a": "integer", "b": "date"}, False),
+        ({"a": "integer", "b": "date"}, {"a": "integer"}, False),
+        ({"a": "integer"}, {"a": "long"}, True),
+        ({"a": "decimal(5,2)"}, {"a": "decimal(9,4)"}, True),
+        ({"a": struct({"b": "decimal(5,2)"})}, {"a": struct({"b": "decimal(9,4)"})}, True),
+        ({"a": struct({"b": "byte"})}, {"a": struct({"b": "byte", "c": "byte"})}, False),
+        ({"a": "byte"}, {"a": "short"}, False),
+    ],
+)
+def test_manifests_are_of_use_while_columns_keep_their_types(old: Any, new: Any, other: bool) -> None:
+    before = iceberg_schema(struct(old), where="here")
+    after = iceberg_schema(struct(new), before.fields, before.last_id, where="here")
+    assert has_other_types(before.fields, after.fields) is other
+
+
+@pytest.mark.parametrize("kind", ["variant", "void", "decimal(5,-2)", "interval day to second", "time"])
+def test_a_type_that_iceberg_lacks_is_named_with_its_place(kind: str) -> None:
+    inner = struct({"x": {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": True}})
+    with pytest.raises(InvalidInputError, match=r"column 'c\.x\.value' of here is .*, which version 2 of"):
+        iceberg_schema(struct({"c": inner}), where="here")
+
+
+def test_each_type_of_the_table_of_types_has_a_name_of_icebergs_or_is_refused() -> None:
+    for row in TYPES:
+        kind = row.name + {"decimal": "(5,2)", "char": "(3)", "varchar": "(3)"}.get(row.name, "")
+        name = iceberg_type(kind)
+        assert (name is None) == (row.name in ("variant", "void"))
+        assert name is None or fits_iceberg(kind, kind)
+
+
+def test_comments_are_docs() -> None:
+    field = {"name": "c", "type": "long", "nullable": True, "metadata": {"comment": "what it is", "other": 1}}
+    assert iceberg_schema({"fields": [field]}, where="here").fields[0]["doc"] == "what it is"
+
+
+def test_the_mapping_has_all_names_that_files_have_also_inside() -> None:
+    columns = struct({"Id": "long", "s": struct({"In": "long"}), "l": {"type": "array", "elementType": "long"}})
+    schema = iceberg_schema(columns, where="here")
+    first = name_mapping(schema, None, {("id",): {"ID"}, ("s", "in"): {"IN"}})
+    text = name_mapping(schema, first, {("id",): {"id"}, ("l", "element"): {"element"}})
+    names = {it["field-id"]: it["names"] for it in json.loads(text)}
+    assert names == {1: ["Id", "ID", "id"], 2: ["s"], 4: ["l"]}
+    assert json.loads(text)[1]["fields"] == [{"field-id": 3, "names": ["In", "IN"]}]
+    parse_mapping_from_json(text)
+
+
+def test_spellings_are_found_at_any_depth() -> None:
+    columns = struct({"A": {"type": "array", "elementType": struct({"B": "long"})}, "m": {
+        "type": "map", "keyType": "string", "valueType": struct({"C": "long"})}})  # fmt: skip
+    assert [*spellings_in(columns)] == [
+        (("a",), "A"), (("a", "element", "b"), "B"), (("m",), "m"), (("m", "value", "c"), "C"),
+    ]  # fmt: skip
+
+
+def test_a_partition_field_keeps_its_id_while_its_column_does() -> None:
+    schema = iceberg_schema(struct({"a": "date", "b": "long"}), where="here")
+    first, last = partition_fields(schema, ["A"], (), 999, where="here")
+    second, last = partition_fields(schema, ["b", "a"], first, last, where="here")
+    assert [(it["name"], it["source-id"], it["field-id"]) for it in second] == [("b", 2, 1001), ("a", 1, 1000)]
+    assert last == 1001
+    with pytest.raises(InvalidInputError, match="lack the partition column 'c'"):
+        partition_fields(schema, ["c"], (), 999, where="here")
+    nested = iceberg_schema(struct({"a": struct({"b": "long"})}), where="here")
+    with pytest.raises(InvalidInputError, match="'a' of here is nested"):
+        partition_fields(nested, ["a"], (), 999, where="here")
