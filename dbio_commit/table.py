@@ -398,7 +398,7 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def delete(
         self,
         where: str,
@@ -408,6 +408,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit: ...
 
     @overload
@@ -424,7 +426,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def delete(
+    def delete(  # type: ignore[misc]  # it shifts the arguments
         self,
         spark: "SparkSession | str | None" = None,
         where: str | None = None,
@@ -458,7 +460,7 @@ class Table:
         self.refuse_partition()
         return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def update(
         self,
         values: Mapping[str, str],
@@ -469,6 +471,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit: ...
 
     @overload
@@ -486,7 +490,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def update(
+    def update(  # type: ignore[misc]  # it shifts the arguments
         self,
         spark: "SparkSession | Mapping[str, str] | None" = None,
         values: Mapping[str, str] | str | None = None,
@@ -522,7 +526,7 @@ class Table:
         self.refuse_partition()
         return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def merge(
         self,
         source: Any,
@@ -533,6 +537,8 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit: ...
 
     @overload
@@ -551,7 +557,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def merge(
+    def merge(  # type: ignore[misc]  # it shifts the arguments
         self,
         spark: Any = None,
         source: Any = None,

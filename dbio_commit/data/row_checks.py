@@ -72,7 +72,7 @@ def _bound(
     constraints: Constraints, schema: Mapping[str, Any], lacks: set[str], where: str, now: datetime
 ) -> dict[str, Any]:
     from dbio_commit.data.values import Unsure, Value, assigned, read_value
-    from dbio_commit.data.where import parse_where
+    from dbio_commit.data.where_exactly import parse_exactly
 
     kinds = {it["name"]: it["type"] for it in schema["fields"]}
     by_lower = {name.lower(): name for name in kinds}
@@ -127,14 +127,12 @@ def _bound(
                 tests.append((constraint, _differs(name, values)))
         else:
             with explained(constraint.setting, constraint.sql):
-                condition = parse_where(constraint.sql, schema, zone=None)
-                if not evaluate.is_exact(condition):
-                    raise Unsure(
-                        "only comparisons of a column with a value, IS NULL, IN, BETWEEN, AND, OR and NOT surely mean "
-                        "the same without it, with values of the column's own type"
-                    )
+                condition = parse_exactly(constraint.sql, schema, zone=None, instead=_SURE)
             tests.append((constraint, _fails(condition)))
     return {"fills": fills, "tests": tests}
+
+
+_SURE = "Comparisons of columns with values of their types, IS NULL, IN, BETWEEN, AND, OR and NOT are evaluated"
 
 
 def _is_null(name: str) -> Test:

@@ -28,31 +28,33 @@ from dbio_commit.data.where import READ_BY_SETTINGS, Reader, parsed
 from dbio_commit.protocol.types import is_integer, type_of
 
 
-def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:
+def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None, instead: str) -> Condition:
     """The condition that holds for exactly those rows that Spark's WHERE keeps; `exact` makes expressions of it.
 
-    Raises InvalidInputError as `parse_where` does, and for a part whose rows are not certain without Spark.
+    Raises InvalidInputError as `parse_where` does, and for a part whose rows are not certain without Spark. `instead`
+    is the end of that message: what the caller can do.
     """
     tree, names = parsed(sql, schema)
     if found := READ_BY_SETTINGS.search(sql):
-        raise InvalidInputError(_refusal(sql, found[0], "its meaning depends on Spark's settings"))
-    return _ExactReader(sql, column_types(schema), names, zone).condition(tree)
+        raise InvalidInputError(_refusal(sql, found[0], "its meaning depends on Spark's settings", instead))
+    try:
+        return _ExactReader(sql, column_types(schema), names, zone, instead).condition(tree)
+    except RecursionError:
+        raise InvalidInputError(f"the condition {sql!r:.100}… is nested too deeply; write it flat") from None
 
 
-def _refusal(sql: str, part: str, why: str) -> str:
-    return (
-        f"where={sql!r:.200}: {part!r:.200} is not evaluated row by row without Spark, since {why}. Leave this part "
-        "out and filter by it in the tool that gets the rows; or give a list such as [('day', '>=', '2026-11-20')]; or "
-        "read with Spark, by dbio.read(spark, path, where=…)"
-    )
+def _refusal(sql: str, part: str, why: str, instead: str) -> str:
+    return f"{sql!r:.200}: {part!r:.200} is not evaluated row by row without Spark, since {why}. {instead}"
 
 
 class _ExactReader(Reader):
     """Refuses each part that does not say exactly which rows fulfil it."""
 
-    def __init__(self, sql: str, types: Mapping[str, str], names: Mapping[str, str], zone: str | None) -> None:
+    def __init__(
+        self, sql: str, types: Mapping[str, str], names: Mapping[str, str], zone: str | None, instead: str
+    ) -> None:
         super().__init__(types, names, zone)
-        self._sql = sql
+        self._sql, self._instead = sql, instead
 
     def condition(self, tree: Any) -> Condition:
         if isinstance(tree, exp.Boolean):
@@ -61,7 +63,7 @@ class _ExactReader(Reader):
         if not _is_exact(found):
             is_local = self.zone is None and any(self.types.get(it) == "timestamp" for it in found.columns())
             why = "a time without a zone needs time_zone='…'" if is_local else "not every Spark reads it alike"
-            raise InvalidInputError(_refusal(self._sql, tree.sql(dialect="spark"), why))
+            raise InvalidInputError(_refusal(self._sql, tree.sql(dialect="spark"), why, self._instead))
         return found
 
     def is_alike(self, tree: exp.In) -> bool:

@@ -26,7 +26,14 @@ from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
+from dbio_commit.commit.write.options import (
+    CommitOptions,
+    WriteOptions,
+    app_option,
+    flag_option,
+    number_option,
+    said_options,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile

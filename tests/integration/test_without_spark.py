@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.data.evaluate import holds, is_exact
+from dbio_commit.data.evaluate import holds
 from dbio_commit.data.values import read_value
-from dbio_commit.data.where import parse_where
+from dbio_commit.data.where_exactly import parse_exactly
 from dbio_commit.protocol.markers.commit import bounds_in
 from tests.integration.test_types_roundtrip import COLUMNS
 from tests.spark_tables import configured
@@ -56,8 +56,7 @@ def test_conditions_and_values_are_those_of_spark(spark: "SparkSession", tmp_pat
         texts = cases(conditions.test_a_condition_holds_for_the_rows_for_which_it_is_true_in_spark)
         found = df.selectExpr(*(f"coalesce({text}, false)" for text in texts)).collect()
         for i, text in enumerate(texts):
-            condition = parse_where(text, conditions.SCHEMA, zone=None)
-            assert is_exact(condition)
+            condition = parse_exactly(text, conditions.SCHEMA, zone=None, instead="")
             assert holds(condition, conditions.ROWS).to_pylist() == [row[i] for row in found], text
         df = dbio.read(spark, tmp_path / "values").coalesce(1)
         texts = [it for it in cases(values.test_a_value_is_the_one_of_spark_with_its_type) if it not in values.OF_NOW]

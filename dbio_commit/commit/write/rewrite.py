@@ -1,7 +1,7 @@
 """Changes rows of a table without Spark: `delete` and `update`; `merge` builds on it.
 
 A file with rows that change is written again, row group by row group, and the commit exchanges it. Conditions and
-values are only those that surely mean the same without Spark (`data/evaluate`, `data/values`).
+values are only those that surely mean the same without Spark (`data/where_exactly`, `data/values`).
 """
 
 from collections import Counter
@@ -107,18 +107,13 @@ class Rewrite:
         if sql.strip().lower() == "true":
             return EVERY_ROW
         with needs("a condition in SQL", extra="cli"):
-            from dbio_commit.data.where import parse_where
-        try:
-            found = parse_where(sql, self.schema, zone=time_zone)
-        except RecursionError:
-            raise InvalidInputError(f"where={sql!r:.100}… is nested too deeply; write it flat") from None
-        if not evaluate.is_exact(found):
-            raise InvalidInputError(
-                f"where={sql!r:.200} is evaluated by Spark only: without it, give comparisons of columns with values "
-                "of their types, IS NULL, IN, BETWEEN, AND, OR and NOT; times without a zone need time_zone=. Nothing "
-                "was changed: change the condition, or pass a Spark session"
-            )
-        return found
+            from dbio_commit.data.where_exactly import parse_exactly
+        return parse_exactly(
+            sql,
+            self.schema,
+            zone=time_zone,
+            instead="Nothing was changed: compare columns with values of their types, or pass a Spark session",
+        )
 
     def files(self, condition: Condition, snapshot: Snapshot | None = None) -> Sequence[DataFile]:
         """The files that may hold rows for which the condition holds."""

@@ -89,10 +89,13 @@ def make_request(
 def _of_sql(sql: str, known: Mapping[str, Any], time_zone: str | None) -> Condition:
     with needs("where", extra="cli"):
         from dbio_commit.data.where_exactly import parse_exactly
-    try:
-        return parse_exactly(sql, known, zone=time_zone)
-    except RecursionError:
-        raise InvalidInputError(f"the condition {sql!r:.100}… is nested too deeply; write it flat") from None
+    return parse_exactly(sql, known, zone=time_zone, instead=_INSTEAD)
+
+
+_INSTEAD = (
+    "Leave this part out and filter by it in the tool that gets the rows; or give a list such as "
+    "[('day', '>=', '2026-11-20')]; or read with Spark, by dbio.read(spark, path, where=…)"
+)
 
 
 # --- lists of terms -----------------------------------------------------------------------------------------------

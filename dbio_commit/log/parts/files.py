@@ -292,11 +292,12 @@ class PartFiles(FilesInParts):
     def _check(self, table: pa.Table) -> None:
         """Raises CorruptMarkerError for a path that no reader may take for data."""
         directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
+        length_of: Any = pc.binary_length
         if not table.num_rows or names.are_surely_visible(
             rows.listed(directory.dictionary.take(pc.unique(directory.indices))),
             rows.body_of(name),
             letters=rows.listed(pc.unique(pc.utf8_slice_codeunits(name, 0, 1))),
-            longest=pc.max(pc.binary_length(name)).as_py(),
+            longest=pc.max(length_of(name)).as_py(),
         ):
             return
         where = self._store.url_of(names.checkpoint(self._root.number))

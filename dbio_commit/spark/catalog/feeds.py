@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.options import Compression
-from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
+from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option, said_options
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.spark.catalog.creation import schema_of_json
 from dbio_commit.spark.catalog.statements import commit_options

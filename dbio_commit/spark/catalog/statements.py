@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.commit.write.clauses import Clause
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, number_option
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions, number_option, said_options
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables

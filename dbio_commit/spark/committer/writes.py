@@ -15,7 +15,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import has_committed
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, app_option
+from dbio_commit.commit.write.options import CommitOptions, Said, WriteOptions, app_option, said_options
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo

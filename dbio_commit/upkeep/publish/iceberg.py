@@ -5,7 +5,7 @@ changed. If the last one records what it shows, the commits since make the diffe
 compared with all that its manifests name. Rules: PROTOCOL.md section 14.5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -154,6 +154,21 @@ def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Publ
         return next_one.publish(is_anew=True)
 
 
+def forget(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Sequence[str] | None:
+    """Puts a version that has only this state, with manifests of its own. Returns the paths of all before it.
+
+    They may go now: another publisher that has written some of them must take a higher number, and writes others. None
+    if another publisher was faster: then look again. Raises what `put` raises.
+    """
+    needs_fastavro()
+    before = _list_all(store)
+    last = _find_last(store, listing, live.table_id)
+    next_one = _Next(store, clock, Place.of(store, live.table_id), live, listing, last, forgets=True)
+    if next_one.publish(is_anew=True) is None:
+        return None
+    return [it.path for it in before if is_version(it.path) or is_avro_of_dbio(it.path)]
+
+
 def _find_last(store: Store, listing: IcebergListing, table_id: str) -> _Last | None:
     if listing.body and (known := decode_metadata(listing.body, listing.known, table_id)):
         return _Last(listing.known, known)
@@ -191,10 +206,18 @@ class _Change:
 
 
 class _Next:
-    """Makes the next version."""
+    """Makes the next version. With `forgets`, it has no snapshots of earlier versions."""
 
     def __init__(
-        self, store: Store, clock: Clock, place: Place, live: Live, listing: IcebergListing, last: _Last | None
+        self,
+        store: Store,
+        clock: Clock,
+        place: Place,
+        live: Live,
+        listing: IcebergListing,
+        last: _Last | None,
+        *,
+        forgets: bool = False,
     ) -> None:
         self._store, self._clock, self._place, self._live = store, clock, place, live
         self._listing, self._last = listing, last
@@ -217,6 +240,8 @@ class _Next:
         )
         self._layout = Layout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
         self._before = None if self._is_moved else before
+        self._parent = None if forgets or not self._before else self._before.current_snapshot_id
+        self._kept = () if forgets or not self._before else self._before.snapshots
         form = before.form if before else None
         self._is_other = form is None or form != self._layout.form
         self._is_other_form = form is None or (
@@ -280,7 +305,7 @@ class _Next:
             if not (change.added or change.removed or self._is_other or self._is_overtaken or before is None):
                 return self._confirm()
             rest = self._rewrite(before, change, sink, paths)
-            list_url = sink.finish(rest, self._location, parent_id=metadata.current_snapshot_id if metadata else None)
+            list_url = sink.finish(rest, self._location, parent_id=self._parent)
             snapshot = self._snapshot(snapshot_id, sequence_number, list_url, change, sink)
             is_useless = False  # from now on, another error may mean that the version was created
             number = self._create(snapshot, mapping)
@@ -366,7 +391,7 @@ class _Next:
             total=sum(it.live for it in sink.manifests),
             rows=sum(sum(it.rows[: ADDED + 1]) for it in sink.manifests),
         )
-        parent = {"parent_snapshot_id": before.current_snapshot_id} if before else {}
+        parent = {} if self._parent is None else {"parent_snapshot_id": self._parent}
         return SnapshotEntry(
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
@@ -382,7 +407,9 @@ class _Next:
         number = self._listing.last + 1
         origin = Origin(table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock))
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
-        metadata = next_metadata(self._before, origin, self._layout, snapshot, mapping=mapping, shown=shown)
+        metadata = next_metadata(
+            self._before, origin, self._layout, [*self._kept, snapshot], mapping=mapping, shown=shown
+        )
         body, path = encode_metadata(metadata), version_path(number)
         if len(body) > MOST_METADATA_BYTES:
             raise InvalidInputError(

@@ -40,7 +40,7 @@ def is_(column: str, operator: Any, value: Any) -> Comparison:
     ],
 )
 def test_a_condition_is_read_exactly(sql: str, condition: Any) -> None:
-    assert parse_exactly(sql, SCHEMA, zone=None) == condition
+    assert parse_exactly(sql, SCHEMA, zone=None, instead="") == condition
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_condition_is_read_exactly(sql: str, condition: Any) -> None:
 )
 def test_a_part_that_is_not_certain_is_refused_by_name(sql: str, part: str) -> None:
     with pytest.raises(InvalidInputError, match="is not evaluated row by row without Spark") as caught:
-        parse_exactly(sql, SCHEMA, zone="UTC")
+        parse_exactly(sql, SCHEMA, zone="UTC", instead="")
     assert part in str(caught.value).partition("row by row")[0].removeprefix(f"where={sql!r}")
     assert "dbio.read(spark" in str(caught.value)
 
@@ -71,13 +71,13 @@ def test_a_part_that_is_not_certain_is_refused_by_name(sql: str, part: str) -> N
 def test_a_time_without_a_zone_needs_one() -> None:
     sql = "at >= '2026-11-20 07:00:00'"
     with pytest.raises(InvalidInputError, match="time_zone="):
-        parse_exactly(sql, SCHEMA, zone=None)
-    found = parse_exactly(sql, SCHEMA, zone="Europe/Berlin")
+        parse_exactly(sql, SCHEMA, zone=None, instead="")
+    found = parse_exactly(sql, SCHEMA, zone="Europe/Berlin", instead="")
     assert found == is_("at", ">=", datetime(2026, 11, 20, 6, tzinfo=UTC))
     with pytest.raises(InvalidInputError, match="row by row"):  # this hour comes twice
-        parse_exactly("at >= '2026-10-25 02:30:00'", SCHEMA, zone="Europe/Berlin")
+        parse_exactly("at >= '2026-10-25 02:30:00'", SCHEMA, zone="Europe/Berlin", instead="")
 
 
 def test_an_unknown_column_is_named() -> None:
     with pytest.raises(InvalidInputError, match="'nope', which is no column"):
-        parse_exactly("nope = 1", SCHEMA, zone=None)
+        parse_exactly("nope = 1", SCHEMA, zone=None, instead="")

@@ -16,7 +16,7 @@ from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.table import Table
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.compact.run import _columns
-from dbio_commit.upkeep.publish.delta import _columns as published_columns
+from dbio_commit.upkeep.publish.live import columns_of as published_columns
 from dbio_commit.upkeep.publish.live import read_live
 
 INT96 = pa.table({"id": pa.array([1], pa.uint32()), "at": pa.array([datetime(2026, 11, 26, tzinfo=UTC)])})
