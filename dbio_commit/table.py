@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from dbio_commit.base import shown
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
+_SEE = "snapshot(), history(), settings(), check()"
+
+
 @internal("clock", "inspector", "location", "note", "place", "refuse_partition", "run", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
@@ -109,6 +113,14 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.url!r})"  # without storage_options: they hold secrets
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows. Reads nothing: a store that cannot be reached would hold up the notebook.
+
+        Of the storage options it has the names. The values may be secrets.
+        """
+        told = {"root": self.url, "storage options": tuple(self.storage_options) or "none", "see": _SEE}
+        return shown.facts("Table", told)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the URL and the storage_options: the process that loads it opens the table anew."""

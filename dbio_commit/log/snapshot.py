@@ -10,6 +10,7 @@ from uuid import uuid4
 from cachetools import LRUCache
 from msgspec.structs import replace as with_fields
 
+from dbio_commit.base import shown
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
@@ -18,7 +19,7 @@ from dbio_commit.log.late import Late, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided, Forgotten, LateCommits, recorded_rows
+from dbio_commit.protocol.commits import Commit, Decided, Forgotten, History, LateCommits, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
@@ -161,6 +162,24 @@ class Snapshot:
         size = total_size(self.files)
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
+
+    def _repr_html_(self) -> str:
+        """Tables of its facts and columns, for notebooks. Reads nothing: of a large table, it counts no commits."""
+        fields = (self.schema or {}).get("fields", ())
+        told = {
+            "root": self.url,
+            "scope": self.scope,
+            "files": len(self.files),
+            "size": total_size(self.files),
+            "partition columns": self.partition_columns,
+            "commits": len(self.tids) if self._in_parts is None else "not counted",
+        }
+        columns = ((it["name"], it["type"] if isinstance(it["type"], str) else it["type"]["type"]) for it in fields)
+        return (
+            shown.facts("Snapshot", told)
+            + (shown.rows("Columns", ("column", "type"), columns, count=len(fields)) if fields else "")
+            + (shown.facts("Settings", self.settings) if self.settings else "")
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without what was computed from them. A pickle has all files and paths, and needs no parts."""
@@ -344,7 +363,7 @@ class Snapshot:
         known = self.decided if self._in_parts is None else self.transactions
         committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
         late = None if self._in_parts is None else _Late(self, committed)
-        return [late.commit(it) if late else _commit(it) for it in committed]
+        return History(late.commit(it) if late else _commit(it) for it in committed)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:

@@ -11,6 +11,7 @@ from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from dbio_commit.base import shown
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
@@ -102,6 +103,13 @@ class Commit:
         files = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
         what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
         return f"<Commit {self.tid or 'of nothing'}: {self.what}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+
+    def _repr_html_(self) -> str:
+        """Tables for notebooks. Reads nothing."""
+        told = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
+        more = {"Metrics": self.metrics, "Made by": _made_by(self), "Labels": self.labels}
+        tables = (shown.facts(title, it) for title, it in more.items() if it)
+        return shown.facts("Commit", told | {"skipped": self.skipped}) + "".join(tables)
 
     @property
     def operation(self) -> str:
@@ -219,6 +227,40 @@ _KINDS = {
 
 def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)
+
+
+class History(list[Commit]):
+    """The commits of a history, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return shown.rows("Commits", _IN_SHORT, map(_in_short, self), count=len(self))
+
+
+_IN_SHORT = ("tid", "committed", "operation", "rows", "files added", "files removed", "application", "user", "message")
+
+
+def _in_short(commit: Commit) -> tuple[object, ...]:
+    """What a table shows of a commit, without reading what is in parts."""
+    return (
+        commit.tid,
+        commit.timestamp,
+        commit.what,
+        commit.metrics.get("numOutputRows", ""),
+        commit.added_files,
+        commit.removed_files if commit.late is None else "",
+        commit.app or "",
+        (commit.provenance.user if commit.provenance else None) or "",
+        commit.message or "",
+    )
+
+
+def _made_by(commit: Commit) -> Mapping[str, object]:
+    """The facts of its provenance that are known, as texts: an id of a process is no count."""
+    facts = {name: getattr(commit.provenance, name) for name in _FACTS} if commit.provenance else {}
+    return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
+_FACTS = ("host", "user", "process", "software", "spark_application", "spark_job")
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -15,6 +15,7 @@ from dbio_commit.base.errors import (
     ObjectNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
@@ -74,9 +75,11 @@ class WrongSize:
     """The size of the file, in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Shown):
     """What `Table.check` found. Paths are relative to the root, sizes are in bytes."""
+
+    _first: ClassVar = ("ok",)
 
     url: str
     """The root of the table."""

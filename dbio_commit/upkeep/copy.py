@@ -19,6 +19,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TableExistsError,
 )
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.probe import create
@@ -42,8 +43,8 @@ _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CopyReport(Shown):
     """The result of `Table.copy`."""
 
     url: str

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
@@ -45,8 +46,8 @@ class Change(NamedTuple):
     """None if there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Difference(Shown):
     """How two states of a table differ."""
 
     url: str

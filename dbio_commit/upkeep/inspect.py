@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.roots import TableRoot, open_root
 from dbio_commit.log.listing import read_begun, read_descriptor, read_markers, until_quiet
 from dbio_commit.log.table_state import table_snapshot
@@ -33,8 +34,8 @@ class TransactionState(StrEnum):
     """It was decided that it commits nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TransactionReport(Shown):
     """What is known of one transaction. Times are by the store's clock."""
 
     url: str

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
@@ -31,8 +32,8 @@ from dbio_commit.upkeep.publish import publish_as_set
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestorePlan(Shown):
     """What `Table.restore` would do, if no other commit comes meanwhile."""
 
     url: str

@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.commits import Commit, History
 from dbio_commit.store import Store
 from dbio_commit.upkeep.chosen import Chooses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileTrace:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FileTrace(Shown):
     """What became of a file."""
 
     path: str
@@ -59,7 +60,7 @@ def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
     )
 
 
-def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> list[Commit]:
+def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> History:
     """The commits that added or removed files in these partitions, newest first, as far as they name the files still.
 
     Of a large table, one slice after the other is in memory.
@@ -71,7 +72,7 @@ def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> list[Commit]:
             if commit.tid not in found and _touches(commit.marker.added, commit.marker.removed, chooses, chosen):
                 found.add(commit.tid)
         chosen.clear()
-    return [commit for commit in snapshot.history() if commit.tid in found]
+    return History(commit for commit in snapshot.history() if commit.tid in found)
 
 
 def _touches(added: list[str], removed: list[str], chooses: Chooses, chosen: dict[str, bool]) -> bool:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
+from typing import ClassVar
 
 from dbio_commit.base.errors import RetentionError
+from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
@@ -84,9 +86,11 @@ class Failure:
     """The error, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VacuumReport(Shown):
     """What a vacuum did, or in a dry run would do. Paths are relative to the root of the table."""
+
+    _first: ClassVar = ("ok", "oldest_garbage")
 
     url: str
     """The root of the table."""
