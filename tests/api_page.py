@@ -45,7 +45,7 @@ RESULTS = {
 OPTIONS = {
     "dbio_commit.base.options": ["Mode", "Compression", "Isolation"],
     "dbio_commit.commit.draft": ["Terms"],
-    "dbio_commit.log.frames": ["Filter", "Term", "Where"],
+    "dbio_commit.log.frames.request": ["Filter", "Term", "Where"],
     "dbio_commit.log.unlike": ["Progress"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],
