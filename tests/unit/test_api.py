@@ -32,7 +32,7 @@ DOCUMENTED = {
 } | {getattr(dbio, name) for name in dbio.__all__}
 
 INTERNAL = {"Clock", "Footer", "Request", "Store"}
-"""Classes in the signatures of `Table.over`, of which `dbio_commit.testing` has some kinds; and what a `Scan` is made of."""
+"""Classes in the signatures of `Table.over`, of which `dbio_commit.testing` has some kinds, and in that of `Scan`."""
 
 OTHERS: dict[str, Any] = {
     "retention_hours": 0.5, "force": True, "untracked": True, "checkpoint_after": 3, "history_days": 40.0,
