@@ -25,6 +25,7 @@ WIDTH = 100
 
 RESULTS = {
     "dbio_commit.feed.streams": ["CommitChanges", "StreamLag"],
+    "dbio_commit.log.frames.scan": ["Scan"],
     "dbio_commit.protocol.applications": ["Application"],
     "dbio_commit.protocol.entry": ["Entry"],
     "dbio_commit.protocol.garbage": ["Reason"],
@@ -44,7 +45,7 @@ RESULTS = {
 OPTIONS = {
     "dbio_commit.base.options": ["Mode", "Compression", "Isolation"],
     "dbio_commit.commit.draft": ["Terms"],
-    "dbio_commit.log.frames": ["Filter", "Term"],
+    "dbio_commit.log.frames.request": ["Filter", "Term", "Where"],
     "dbio_commit.log.unlike": ["Progress"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],

@@ -160,11 +160,11 @@ def put(table: Table, rows: pa.Table, schema: Any) -> None:
     transaction.commit(schema=schema)
 
 
-def old_files(table: Table) -> None:
+def old_files(table: Table, *, decimals: bool = True) -> None:
     """Older files of narrower types, and one that spells a column otherwise."""
-    schema = columns(id="long", x="double", price="decimal(12,2)")
-    kinds = [("id", pa.int32()), ("x", pa.float32()), ("price", pa.decimal128(10, 1))]
-    put(table, pa.table({name: pa.array([1], kind) for name, kind in kinds}), schema)
+    kinds = {"id": pa.int32(), "x": pa.float32()} | ({"price": pa.decimal128(10, 1)} if decimals else {})
+    schema = columns(id="long", x="double", **({"price": "decimal(12,2)"} if decimals else {}))
+    put(table, pa.table({name: pa.array([1], kind) for name, kind in kinds.items()}), schema)
     put(table, pa.table({"ID": pa.array([2], pa.int64()), "x": [2.0]}), schema)
 
 
@@ -198,6 +198,13 @@ def test_by_the_delta_log_a_respelled_column_is_null(tmp_path: Path) -> None:
     assert table.compact(1, rewrite_types=True).other_types == 2
     table.publish("delta")
     assert readers_of(table.url) == set(READERS)
+
+
+def test_by_the_delta_log_polars_reads_wider_numbers_and_takes_a_respelled_column_for_null(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    old_files(table, decimals=False)
+    table.publish("delta")
+    assert {name: set(read(table.url)) for name, read in READERS.items()} == {name: {None, 1} for name in READERS}
 
 
 # --- the plain list of files --------------------------------------------------------------------------------------

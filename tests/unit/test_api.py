@@ -31,8 +31,8 @@ DOCUMENTED = {
     for name in names
 } | {getattr(dbio, name) for name in dbio.__all__}
 
-INTERNAL = {"Clock", "Footer", "Store"}
-"""Classes in the signatures of `Table.over`; `dbio_commit.testing` has some of these kinds."""
+INTERNAL = {"Clock", "Footer", "Request", "Store"}
+"""Classes in the signatures of `Table.over`, of which `dbio_commit.testing` has some kinds, and in that of `Scan`."""
 
 OTHERS: dict[str, Any] = {
     "retention_hours": 0.5, "force": True, "untracked": True, "checkpoint_after": 3, "history_days": 40.0,

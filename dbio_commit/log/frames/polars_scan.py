@@ -114,9 +114,11 @@ def _native(request: Request, files: Sequence[Matched], target: pa.Schema) -> "p
     """The files as Polars scans them. The values of partition columns are those of the directories' names."""
     import polars as pl
 
+    wanted = {name.lower() for name in target.names}
     groups: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
     for it in files:
-        groups.setdefault(tuple(it.file.partition.items()), []).append(it.file)
+        values_in = ((name, text) for name, text in it.file.partition.items() if name.lower() in wanted)
+        groups.setdefault(tuple(values_in), []).append(it.file)
     schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
     scans = []
     for partition, members in groups.items():
