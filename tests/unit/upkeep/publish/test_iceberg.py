@@ -116,7 +116,7 @@ def test_what_an_append_puts_grows_with_its_own_files_alone(table: Table) -> Non
 def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
     store, read = memory_of(table), 0
     for number in range(10_000):
-        commit(table)
+        commit(table, "overwrite" if number % 500 == 499 else "append")
         with calls_to(store) as calls:
             table.publish("iceberg")
         own = [operation for operation, path in calls if path.startswith("_iceberg")]
