@@ -120,7 +120,7 @@ def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
         with calls_to(store) as calls:
             table.publish("iceberg")
         own = [operation for operation, path in calls if path.startswith("_iceberg")]
-        assert len(own) <= 6, (number, own)
+        assert len(own) <= (6 if number % 500 < 499 else 60), (number, own)
         read += own.count("get")
         table.clock.advance(timedelta(hours=1))  # type: ignore[attr-defined]
         if number % 200 == 199:
@@ -400,6 +400,19 @@ def test_vacuum_deletes_what_no_reader_since_the_horizon_needs(table: Table, clo
             for it in iceberg_reader.avro(store, snapshot["manifest-list"]):
                 iceberg_reader.avro(store, it["manifest_path"])
     assert iceberg_reader.paths(store) == live(table)
+
+
+def test_vacuum_keeps_an_old_version_of_another_tool(table: Table, clock: ManualClock) -> None:
+    store = memory_of(table)
+    commit(table)
+    table.publish("iceberg")
+    foreign(store)
+    for _ in range(3):
+        clock.advance(timedelta(days=3))
+        commit(table)
+        table.publish("iceberg")
+    table.vacuum()
+    assert iceberg_reader.numbers(store) == [2, 4, 5]
 
 
 def test_vacuum_deletes_nothing_below_a_version_of_another_tool(table: Table, clock: ManualClock) -> None:
