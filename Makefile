@@ -81,7 +81,7 @@ help:
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
-	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
+	@echo "make test-readers      what Delta and Iceberg on Spark, and a plain Spark 3.5, read of published tables (2 GB, from Maven)"
 	@echo "make test-fleet        this version and an earlier one at work on one table; make test has it where git has the history"
 	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
 	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
@@ -145,9 +145,10 @@ test-s3a: setup $(S3A)
 
 test-readers: export DBIO_TEST_READERS := yes
 test-readers: export DBIO_TEST_DELTA := $(VENV)-peers/delta
+test-readers: export DBIO_TEST_ICEBERG := $(VENV)-peers/iceberg
 test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
-test-readers: setup $(VENV)-peers/delta/.installed $(OLD_SPARK)/.installed
-	@echo "== Tests of what is published, by Delta on Spark and by a plain Spark 3.5"
+test-readers: setup $(VENV)-peers/delta/.installed $(VENV)-peers/iceberg/.installed $(OLD_SPARK)/.installed
+	@echo "== Tests of what is published, by Delta and Iceberg on Spark and by a plain Spark 3.5"
 	$(PYTEST) tests/integration/test_published_readers.py
 
 test-fleet: setup

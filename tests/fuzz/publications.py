@@ -266,6 +266,8 @@ class Beside:
         there = dict(self.store.objects)
         self.deleted.clear()
         self._try(lambda: vacuum_table(self.table, VacuumOptions(retention_hours=1.0)))
+        of_iceberg = {path for path in self.deleted if path.startswith("_iceberg/metadata/")}
+        assert not any(is_strangers(path, there[path][0]) for path in of_iceberg)
         gone = {path for path in self.deleted if path.startswith("_delta_log/")}
         if gone:
             assert not last_is_others, "the log of another was cleaned"
@@ -273,7 +275,7 @@ class Beside:
             told = [path for path in left if path > max(gone) and _is_checkpoint(self.store.objects[path][0])]
             assert told, "what was deleted, no checkpoint tells"
             assert any(version_of_checkpoint(path) in self.store.objects for path in told)
-        assert there.keys() - self.store.objects.keys() <= gone
+        assert there.keys() - self.store.objects.keys() <= gone | of_iceberg
         assert LIVE in self.store.objects
 
     def _check_drop(self) -> None:
@@ -296,6 +298,10 @@ def is_strangers(path: str, body: bytes) -> bool:
             return re.search(rb'"modificationTime": ?[1-9]', b"".join(body.split(b"\n")[1:2])) is not None
         case "_symlink_format_manifest" if re.fullmatch(r"\.dbio-[0-9]{20}", last):
             return bool(body)
+        case "_iceberg/metadata" if match := re.fullmatch(r"v([0-9]{1,18})\.metadata\.json", last):
+            return not _is_own_metadata(body, int(match[1]))
+        case "_iceberg/metadata" if re.fullmatch(r"version-hint\.text|dbio-(snap-)?[0-9-]+-[0-9a-f]{32}\.avro", last):
+            return False  # it hangs on its version
     return last != "manifest" and directory.split("/")[0] in DIRECTORIES.values()
 
 
@@ -304,6 +310,13 @@ def _is_own_version(body: bytes) -> bool:
         first = json.loads(body.lstrip().partition(b"\n")[0].decode(errors="replace"), strict=False)
         told: bool = first["commitInfo"]["dbio_commit"]["table_id"] == "t"
         return told
+    return False
+
+
+def _is_own_metadata(body: bytes, number: int) -> bool:
+    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        told = json.loads(body)["properties"]
+        return (told["dbio.table-id"], told["dbio.number"]) == ("t", str(number))
     return False
 
 
@@ -334,6 +347,13 @@ NUMBERS = [0, 1, 2, 3, 9, 10, 12, 19, 29, 10**9, 10**14, 10**15 - 1, 10**15, 10*
 PLACES = ["day=1/", "../", "x/", ""]
 NOTES = ["notes.txt", "_last_checkpoint", "00000000000000000001.crc", "manifest", "v1", "9", "+9.compact", "09.compact"]
 
+ICEBERG_NOTES = [
+    "metadata/version-hint.text",
+    "metadata/00001-a.metadata.json",
+    "metadata/snap-1.avro",
+    "data/a.parquet",
+]
+
 
 @st.composite
 def paths(draw: st.DrawFn) -> str:
@@ -348,6 +368,10 @@ def paths(draw: st.DrawFn) -> str:
                 f"_spark_metadata/{number}.compact",
                 f"_symlink_format_manifest/.dbio-{number:020d}",
                 f"_symlink_format_manifest/{draw(st.sampled_from(PLACES))}manifest",
+                f"_iceberg/metadata/v{number}.metadata.json",
+                f"_iceberg/metadata/v{number}.metadata.json",
+                f"_iceberg/metadata/dbio-{number}-{number}-{'0' * 32}.avro",
+                f"_iceberg/{draw(st.sampled_from(ICEBERG_NOTES))}",
                 *(f"{directory}/{near}" for directory in DIRECTORIES.values()),
             ]
         )
@@ -385,6 +409,23 @@ def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
     )
 
 
+@st.composite
+def iceberg_metadata(draw: st.DrawFn) -> dict[str, Any]:
+    """What dbio really wrote, or what another wrote above it, or something between."""
+    body = json.loads(really_published(1)["_iceberg/metadata/v1.metadata.json"][0])
+    body["properties"]["dbio.number"] = str(draw(st.sampled_from([1, 2, 3, 10**14])))
+    body["properties"]["dbio.table-id"] = draw(st.sampled_from(["t", "t", "u"]))
+    changes = {
+        "location": ["s3://other/_iceberg", ""], "current-snapshot-id": [1, -1], "last-column-id": [0, 10**30],
+        "schemas": [[], [{"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": {"type": "?"}}]}]],
+        "partition-specs": [[{"spec-id": 0, "fields": [{"source-id": 9, "field-id": 1, "name": "x"}]}]],
+        "snapshots": [[]],
+    }  # fmt: skip
+    for key in draw(st.lists(st.sampled_from([*changes]), max_size=1)):
+        body[key] = draw(st.sampled_from(changes[key]))
+    return body
+
+
 def to_list(lines: Any) -> bytes:
     return b"v1\n" + bodies.to_lines(lines).rstrip(b"\n")
 
@@ -394,7 +435,9 @@ def directories(draw: st.DrawFn) -> dict[str, tuple[bytes, timedelta]]:
     """What was really published, and what others have put over it."""
     found = dict(really_published(draw(st.integers(0, 3))) if draw(st.booleans()) else {})
     for path in draw(st.lists(paths(), max_size=4)):
-        if ".json" in path:
+        if ".metadata.json" in path:
+            body = draw(bodies.bodies(iceberg_metadata(), bodies.to_json))
+        elif ".json" in path:
             body = draw(bodies.bodies(versions(), bodies.to_lines) | versions().map(bodies.to_lines))
         elif ".checkpoint" in path:
             body = draw(st.sampled_from([b"", b"PAR1", *(pack_checkpoint(it) for it in CHECKPOINTS)]))
@@ -409,14 +452,18 @@ def directories(draw: st.DrawFn) -> dict[str, tuple[bytes, timedelta]]:
 CHECKPOINTS = [f"t\n{LIVE}".encode(), b"t", b"u\na", b"t\n../x", b"t\na\na%20b"]
 
 
+def _adding(path: str) -> dict[str, Any]:
+    info = {"version": 1, "operation": "append", "commit_id": "c", "timestamp": bodies.STAMP}
+    return {"added": [path], "removed": [], "dbio_commit": {**info, "files": {"size": [12], "rows": [1]}}}
+
+
 @cache
 def really_published(times: int) -> Objects:
     """By a table of this id and file, so many times in all formats, with a checkpoint of the last version."""
     it = Beside({})
     for number in range(times):
         it.table.publish([*Format])
-        marker = {"added": [bodies.data("2", number)], "removed": []}
-        it.store.put(f"_committed_2{number}", bodies.to_json(marker))
+        it.store.put(f"_committed_2{number}", bodies.to_json(_adding(bodies.data("2", number))))
     found = {
         path: (body, AGES[3])
         for path, (body, _) in it.store.objects.items()

@@ -1,4 +1,5 @@
-"""What Delta on Spark, and a plain Spark of 2023, read of a table that is published; with nothing of ours in them.
+"""What Delta and Iceberg on Spark, and a plain Spark of 2023, read of a table that is published; with nothing of ours
+in them.
 
 `make test-readers` makes their environments, which need Maven and hundreds of megabytes. `make test` skips this.
 """
@@ -8,14 +9,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from tests.histories import History, in_order
+from dbio_commit.data.columns import arrow_type
+from tests.histories import History, columns, in_order
 
 PROJECT = Path(__file__).parents[2]
 
@@ -75,6 +79,14 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 @pytest.fixture(scope="module")
+def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    from bench.peers_job import ICEBERG  # imports a Spark
+
+    environment = os.environ["DBIO_TEST_ICEBERG"]
+    yield from reader(tmp_path_factory, environment, "iceberg", str(PROJECT / environment / "ivy"), ICEBERG)
+
+
+@pytest.fixture(scope="module")
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     yield from reader(tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet")
 
@@ -107,6 +119,35 @@ def test_delta_on_spark_travels_in_time(delta: Reader, tmp_path: Path) -> None:
         table.publish("delta")
     for version, tid in enumerate(tids):
         assert delta.rows(table, versionAsOf=str(version)) == in_order(table.snapshot(as_of=tid).to_arrow())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_iceberg_on_spark_reads_the_rows_of_each_commit(layout: str, iceberg: Reader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 14, partition_by=LAYOUTS[layout])
+    history.commit("append")
+    table.set({"publish": "iceberg"})
+    for _ in range(13):  # past a merge of manifests
+        expected = table.snapshot().to_arrow()
+        found = iceberg.rows(table)
+        assert [{name: row[name] for name in expected.schema.names} for row in found] == in_order(expected)
+        history.commit()
+
+
+def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for narrow in (True, False):
+        kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
+        wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
+        with table.begin() as transaction:
+            schema = columns(**(kinds if narrow else wide))
+            types = [arrow_type(field["type"]) for field in schema["fields"]]
+            values = zip(([1], [-7], [0.5], [Decimal("1.25")]), types, strict=True)
+            rows = pa.table([pa.array(value, kind) for value, kind in values], names=[*kinds])
+            pq.write_table(rows, transaction.new_file())
+            transaction.commit(schema)
+        table.publish("iceberg")
+        assert iceberg.rows(table) == in_order(table.snapshot().to_arrow())
 
 
 @pytest.mark.parametrize("layout", ["flat", "by-text"])

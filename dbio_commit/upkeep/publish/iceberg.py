@@ -2,7 +2,7 @@
 
 Each metadata file shows exactly one snapshot of the table. Its manifests are those of the one before, except what has
 changed. If the last one records what it shows, the commits since make the difference. Otherwise the snapshot is
-compared with all that its manifests name. Rules: PROTOCOL.md section 14.5.
+compared with all that its manifests name. Rules: PROTOCOL.md section 14.6.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,8 +142,8 @@ def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Publ
     last = _find_last(store, listing, live.table_id)
     if last and last.number < listing.last:
         _log.warning(
-            "%s: %d versions above %d are of other tools, and are not followed; the next one replaces them",
-            store.url_of(ROOT), listing.last - last.number, last.number,
+            "%s: version %d is of another tool, and is not followed; the next one continues version %d",
+            store.url_of(ROOT), listing.last, last.number,
         )  # fmt: skip
     place = Place.of(store, live.table_id)
     next_one = _Next(store, clock, place, live, listing, last)
@@ -561,7 +561,8 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     kept |= {f"{DIRECTORY}/{it.name}" for some in manifests for it in some}
     # What later versions name besides was written after this one, since their publishers had seen it.
     since = versions[at_horizon].modified
-    old = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
+    due = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
+    old = compress(due, store.ask_each(lambda entry: _is_own(store, entry, table_id), due))
     avro = [it for it in listing if is_avro_of_dbio(it.path) and it.path not in kept and it.modified < since]
     return [*old, *avro]
 
