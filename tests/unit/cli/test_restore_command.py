@@ -64,7 +64,10 @@ def test_what_is_no_state_is_wrong_usage(table: Table) -> None:
 
 
 def test_one_partition_is_restored_by_its_value_or_by_a_condition(table: Table) -> None:
-    first = append(table, {"1": 10, "2": 10})
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
+    with table.begin(partition_by=["day"]) as transaction:
+        new_files(transaction, {"1": 10, "2": 10})
+        first = transaction.commit({"type": "struct", "fields": fields}).tid
     for number, option in enumerate((("--partition", "day=2"), ("--where", "day = '2'"))):
         with table.begin("overwrite_partitions") as transaction:
             new_files(transaction, {"1": 20, "2": 30})
