@@ -1,6 +1,7 @@
 """`dbio restore`: what it says."""
 
 import time
+from typing import Any
 
 import pytest
 import typer
@@ -64,7 +65,7 @@ def test_what_is_no_state_is_wrong_usage(table: Table) -> None:
 
 
 def test_one_partition_is_restored_by_its_value_or_by_a_condition(table: Table) -> None:
-    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
+    fields: Any = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
     with table.begin(partition_by=["day"]) as transaction:
         new_files(transaction, {"1": 10, "2": 10})
         first = transaction.commit({"type": "struct", "fields": fields}).tid
