@@ -38,7 +38,7 @@ def test_a_write_records_the_application_and_the_job_and_the_history_in_sql_has_
     try:
         dbio.write(numbers(spark, 0, 4, tasks=1), path, **SAID)
     finally:
-        spark.sparkContext.setJobDescription(None)
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]
     commit = newest(path)
     check(commit, spark, job="nightly load")
     by = commit.provenance
