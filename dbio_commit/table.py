@@ -291,7 +291,8 @@ class Table:
         - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A
           version that is a number counts up; a version that is a day or a time may come in any order.
         - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-        - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
+        - `message`: a text about the commit. `dbio log` shows it.
+        - `labels`: short texts about the commit, by name.
 
         Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError, InvalidInputError,
         CommitConflictError, UnsupportedStoreError.
@@ -754,9 +755,9 @@ class Table:
         - `message` and `labels` are as in `begin`.
 
         Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and
-        for partitions that cannot be told apart; SchemaMismatchError if files of a partition do not fit the columns of
-        now; CommitConflictError if anything is committed meanwhile (nothing was restored: restore again);
-        HistoryLostError; StoreError.
+        for a condition of which dbio cannot say for which partitions it holds; SchemaMismatchError if files of a
+        partition do not fit the columns of now; CommitConflictError if anything is committed meanwhile (nothing was
+        restored: restore again); HistoryLostError; StoreError.
 
             table.restore("2026-11-20T06:00:00Z", partition={"day": "2026-11-19"})
         """

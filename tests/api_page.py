@@ -30,14 +30,17 @@ RESULTS = {
     "dbio_commit.protocol.entry": ["Entry"],
     "dbio_commit.protocol.garbage": ["Reason"],
     "dbio_commit.protocol.markers.files": ["Bounds"],
+    "dbio_commit.protocol.markers.provenance": ["Provenance"],
     "dbio_commit.protocol.scope": ["Scope"],
     "dbio_commit.upkeep.check": ["CheckReport", "PendingTransaction", "WrongSize"],
     "dbio_commit.upkeep.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
     "dbio_commit.upkeep.copy": ["CopyReport"],
+    "dbio_commit.upkeep.diff": ["Difference", "Total", "Change"],
     "dbio_commit.upkeep.drop": ["DropReport"],
     "dbio_commit.upkeep.inspect": ["TransactionReport", "TransactionState"],
     "dbio_commit.upkeep.publish": ["Published"],
     "dbio_commit.upkeep.restore": ["RestorePlan"],
+    "dbio_commit.upkeep.trace": ["FileTrace"],
     "dbio_commit.upkeep.vacuum.report": ["VacuumReport", "Deletion", "Failure"],
 }
 """Classes that are only returned, by module."""
@@ -45,6 +48,7 @@ RESULTS = {
 OPTIONS = {
     "dbio_commit.base.options": ["Mode", "Compression", "Isolation"],
     "dbio_commit.commit.draft": ["Terms"],
+    "dbio_commit.commit.provenance": ["Labels"],
     "dbio_commit.log.frames.request": ["Filter", "Term", "Where"],
     "dbio_commit.log.unlike": ["Progress"],
     "dbio_commit.protocol.commits": ["AsOf"],

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
@@ -29,12 +29,17 @@ class Choice:
         found = [
             commit
             for commit in commits
-            if (since is None or commit.timestamp >= since)
+            if (since is None or _shown(commit.timestamp, since) >= since)
             and (until is None or commit.timestamp <= until)
             and (self.app is None or (commit.app is not None and commit.app[0] == self.app))
             and (self.operation is None or self.operation.lower() in (commit.operation, commit.kind, commit.what))
         ]
         return found if self.most is None else found[: self.most]
+
+
+def _shown(at: datetime, since: datetime) -> datetime:
+    """The time as the log shows it, in whole seconds, if it is compared with such a time: a user copies that."""
+    return at if since.microsecond else at + timedelta(microseconds=-at.microsecond % 1_000_000)
 
 
 def _moment(text: str | None, commits: Sequence[Commit], name: str) -> datetime | None:

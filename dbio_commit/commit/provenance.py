@@ -92,7 +92,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
             said,
             host=_host(),
             user=_user(),
-            process=os.getpid(),
+            process=_process(),
             software=f"dbio-commit {__version__}",
             spark_application=_clean(run.application, MOST_TEXT),
             spark_job=_clean(run.job, MOST_TEXT),
@@ -131,6 +131,10 @@ def _bytes(text: str) -> int:
 @cache
 def _host() -> str | None:
     return _clean(socket.gethostname(), MOST_TEXT)
+
+
+def _process() -> int:
+    return os.getpid()
 
 
 def _user() -> str | None:

@@ -291,7 +291,7 @@ def prune(
 
 
 def judge_partition(condition: Condition, types: Mapping[str, str]) -> Callable[[Partition], bool | None]:
-    """Whether a condition on partition columns is true for the rows of a partition. None if that cannot be told."""
+    """Whether a condition on partition columns is true for the rows of a partition. None if that is not known."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
 
     def judge(partition: Partition) -> bool | None:

@@ -15,6 +15,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
+from dbio_commit.protocol.markers.provenance import Provenance, texts_of
 from dbio_commit.protocol.markers.start import Begun
 
 _OBJECTS_BYTES = 500
@@ -37,7 +38,7 @@ def begun_bytes(begun: Begun | None) -> int:
     if begun is None:
         return 0
     size = getsizeof(begun.app.id) if begun.app else 0
-    return size + (_mapping_bytes(begun.provenance.texts()) if begun.provenance else 0)
+    return size + _provenance_bytes(begun.provenance)
 
 
 def commits_bytes(commits: Iterable[Decided]) -> int:
@@ -68,10 +69,14 @@ def _info_bytes(info: CommitInfo) -> int:
     size = _OBJECTS_BYTES + getsizeof(info.commit_id) + _mapping_bytes(info.metrics)
     size += getsizeof(info.app.id) if info.app else 0
     size += _mapping_bytes(info.settings) if info.settings else 0
-    size += _mapping_bytes(info.provenance.texts()) if info.provenance else 0
+    size += _provenance_bytes(info.provenance)
     size += _list_bytes(info.whole) if info.whole else 0
     size += _list_bytes(info.removed_tids) if info.removed_tids else 0
     return size + (_files_bytes(info.files) if info.files else 0)
+
+
+def _provenance_bytes(by: Provenance | None) -> int:
+    return getsizeof(by) + sum(map(getsizeof, texts_of(by))) if by else 0
 
 
 def _files_bytes(files: AddedFiles) -> int:

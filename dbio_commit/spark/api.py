@@ -89,11 +89,12 @@ def write(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
-    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
@@ -180,11 +181,12 @@ def delete(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
-    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises InvalidInputError; TableNotFoundError; CommitConflictError, also if a file with such rows was rewritten or
     removed meanwhile (nothing was committed: delete again); and what `write` raises.
@@ -228,11 +230,12 @@ def update(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
-    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises what `delete` raises, and SchemaMismatchError for a value of another type.
 
@@ -281,11 +284,12 @@ def merge(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
-    - `message`: a text about the commit, and `labels`: short texts by name. `dbio log` shows them.
 
     Raises what `delete` raises, and SchemaMismatchError for values of other types.
 

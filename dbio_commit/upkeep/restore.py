@@ -67,7 +67,8 @@ def plan_restore(
     """Plans a restore; with `partition` or `where`, of these partitions only. Changes nothing.
 
     Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, if it is
-    not a dbio table, and for partitions that cannot be told apart, or in which neither state has files.
+    not a dbio table, for a condition of which dbio cannot say for which partitions it holds, and for partitions in
+    which neither state has files.
     """
     if partition is not None and where is not None:
         raise InvalidInputError("partition and where do not go together: each chooses the partitions to restore")

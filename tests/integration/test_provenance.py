@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,8 +13,8 @@ from dbio_commit.spark.versions import HAS_DATA_SOURCES
 from tests import spark35
 from tests.spark_tables import configured, numbers
 
-SAID = {"message": "load of the night", "labels": {"team": "sales"}}
-SETTINGS = {"spark.dbio.message": SAID["message"], "spark.dbio.labels": json.dumps(SAID["labels"])}
+SAID: Any = {"message": "load of the night", "labels": {"team": "sales"}}
+SETTINGS: dict[str, str] = {"spark.dbio.message": SAID["message"], "spark.dbio.labels": json.dumps(SAID["labels"])}
 
 
 def newest(path: Path) -> Commit:
@@ -37,7 +38,7 @@ def test_a_write_records_the_application_and_the_job_and_the_history_in_sql_has_
     try:
         dbio.write(numbers(spark, 0, 4, tasks=1), path, **SAID)
     finally:
-        spark.sparkContext.setJobDescription(None)
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]
     commit = newest(path)
     check(commit, spark, job="nightly load")
     by = commit.provenance

@@ -39,7 +39,7 @@ OTHERS: dict[str, Any] = {
 }  # fmt: skip
 """Of each option of vacuum a value that is not its default."""
 
-COMMIT_OPTIONS = ["app", "if_match", "isolation", "retries"]
+COMMIT_OPTIONS = ["app", "if_match", "message", "labels", "isolation", "retries"]
 
 WITH_SPARK = ["read", "delete", "update", "merge"]
 """Functions that `Table` has as methods."""

@@ -3,8 +3,6 @@
 Nothing is decided by it. Its texts are short, so that checkpoints keep them for as long as they keep the transaction.
 """
 
-from collections.abc import Mapping
-
 from msgspec.structs import force_setattr
 
 from dbio_commit.protocol.markers.bodies import Body, Count
@@ -61,11 +59,12 @@ class Provenance(Body, frozen=True, kw_only=True):
         if text is not None:
             force_setattr(self, name, cut(text, most) or None)
 
-    def texts(self) -> Mapping[str, str]:
-        """All that it says, as texts by name, with a name such as "label team" for each label."""
-        named = {name.replace("_", " "): getattr(self, name) for name in self.__struct_fields__ if name != "labels"}
-        labels = {f"label {name}": text for name, text in (self.labels or {}).items()}
-        return {name: str(value) for name, value in (named | labels).items() if value is not None}
+
+def texts_of(by: Provenance) -> list[str]:
+    """All its texts, with the names of labels."""
+    own = (getattr(by, name) for name in by.__struct_fields__)
+    labels = (text for both in (by.labels or {}).items() for text in both)
+    return [text for text in (*own, *labels) if isinstance(text, str)]
 
 
 def cut(text: str, most: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 from dbio_commit import Table, __version__
 from dbio_commit.commit import provenance
 from dbio_commit.protocol import names
+from dbio_commit.upkeep.figures import time_text
 from tests.command_line import append, dbio, dbio_json, in_terminal, lines, new_files
 
 
@@ -119,6 +120,9 @@ def test_the_commits_are_chosen_by_number_time_application_and_operation(table: 
     times = {commit.tid: commit.timestamp.isoformat() for commit in table.history()}
     assert listed(table.url, "-n", "2") == [restored, third]
     assert listed(table.url, "--since", times[third]) == [restored, third]
+    shown = f"{time_text(table.history()[0].timestamp)}"
+    assert restored in listed(table.url, "--since", shown)
+    assert restored in listed(table.url, "--until", shown)
     assert listed(table.url, "--until", second) == [second, first]
     assert listed(table.url, "--app", "nightly") == [third, second]
     assert listed(table.url, "--operation", "restore") == [restored]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import InvalidInputError, Table, __version__
+from dbio_commit import Commit, InvalidInputError, Table, __version__
 from dbio_commit.base.options import PROVENANCE
 from dbio_commit.commit.provenance import Note, SparkRun, amended, provenance_of
 from dbio_commit.protocol import names
@@ -101,7 +101,7 @@ def test_secrets_are_left_out_and_what_would_not_show_is_escaped(table: Table, m
     assert commit.labels == {"key": "***", r"\x1b": "x"}
 
 
-def write_with(table: Table, message: str | None = None, labels: dict[str, str] | None = None) -> object:
+def write_with(table: Table, message: str | None = None, labels: dict[str, str] | None = None) -> Commit:
     with table.begin(message=message, labels=labels) as transaction:
         stage(table, transaction)
     return table.history()[0]

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.protocol.markers.bodies import decode_as, encode
-from dbio_commit.protocol.markers.provenance import MOST_BYTES, MOST_LABELS, MOST_MESSAGE, MOST_TEXT, Provenance, cut
+from dbio_commit.protocol.markers.provenance import (
+    MOST_BYTES,
+    MOST_LABELS,
+    MOST_MESSAGE,
+    MOST_TEXT,
+    Provenance,
+    cut,
+    texts_of,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3000)
 FACTS: dict[str, Any] = {
@@ -19,9 +27,7 @@ FACTS: dict[str, Any] = {
 @given(st.fixed_dictionaries(FACTS))
 def test_whatever_is_given_is_bounded_and_comes_back_as_it_is(facts: dict[str, Any]) -> None:
     made = Provenance(**facts)
-    kept = [text for name in facts if isinstance(text := getattr(made, name), str)]
-    kept += [text for both in (made.labels or {}).items() for text in both]
-    assert sum(len(text.encode()) for text in kept) <= MOST_BYTES
+    assert sum(len(text.encode()) for text in texts_of(made)) <= MOST_BYTES
     assert decode_as(Provenance, encode(made)) == made
 
 

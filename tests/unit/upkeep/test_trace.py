@@ -1,5 +1,7 @@
 """`Table.trace`, and `Table.history` of a partition, also of tables in parts."""
 
+from typing import Any
+
 import pytest
 
 from dbio_commit import InvalidInputError, Table
@@ -47,7 +49,8 @@ def test_a_file_that_vacuum_has_deleted_still_has_its_writer(
 
 def test_the_history_of_a_partition(table: Table, clock: ManualClock) -> None:
     tids = []
-    for days in ({"a": b"1", "b": b"2"}, {"b": b"3"}, {"c": b"4"}):
+    each: list[Any] = [{"a": b"1", "b": b"2"}, {"b": b"3"}, {"c": b"4"}]
+    for days in each:
         tids.append(write_days(table, **days).tid)
         clock.sleep(10)
         table.checkpoint()
