@@ -325,7 +325,7 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def delete(
         self,
         where: str,
@@ -349,7 +349,7 @@ class Table:
         retries: int = 0,
     ) -> Commit: ...
 
-    def delete(
+    def delete(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: "SparkSession | str | None" = None,
         where: str | None = None,
@@ -381,7 +381,7 @@ class Table:
         self.refuse_partition()
         return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def update(
         self,
         values: Mapping[str, str],
@@ -407,7 +407,7 @@ class Table:
         retries: int = 0,
     ) -> Commit: ...
 
-    def update(
+    def update(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: "SparkSession | Mapping[str, str] | None" = None,
         values: Mapping[str, str] | str | None = None,
@@ -441,7 +441,7 @@ class Table:
         self.refuse_partition()
         return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
 
-    @overload  # type: ignore[misc]  # the implementation shifts the arguments
+    @overload
     def merge(
         self,
         source: Any,
@@ -468,7 +468,7 @@ class Table:
         retries: int = 0,
     ) -> Commit: ...
 
-    def merge(
+    def merge(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: Any = None,
         source: Any = None,
