@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import (
     cases_busy,
     cases_compact,
+    cases_frames,
     cases_large,
     cases_lazy,
     cases_memory,
@@ -45,6 +46,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "lazy": cases_lazy.lazy,
     "vacuum": cases_vacuum.vacuum,
     "read-10000": cases_vacuum.long_history,
+    "frames": cases_frames.frames,
     "large": cases_large.large,
     "state": cases_state.state,
     "peers": cases_peers.peers,

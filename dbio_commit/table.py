@@ -427,7 +427,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def delete(  # type: ignore[misc]  # it shifts the arguments
+    def delete(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: "SparkSession | str | None" = None,
         where: str | None = None,
@@ -491,7 +491,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def update(  # type: ignore[misc]  # it shifts the arguments
+    def update(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: "SparkSession | Mapping[str, str] | None" = None,
         values: Mapping[str, str] | str | None = None,
@@ -558,7 +558,7 @@ class Table:
         labels: Labels | None = None,
     ) -> Commit: ...
 
-    def merge(  # type: ignore[misc]  # it shifts the arguments
+    def merge(  # type: ignore[misc]  # without a session, arguments shift
         self,
         spark: Any = None,
         source: Any = None,

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -80,11 +80,11 @@ def test_rewrites_of_either_kind_leave_the_same_rows_and_counts(spark: "SparkSes
     counted: list[list[Any]] = [[], []]
     for i, table in enumerate(tables):
         dbio.write(source.coalesce(1), table.url, partition_by="p")
-        session: Any = () if i else (spark,)
+        session, call = () if i else (spark,), cast(Any, table)
         commits = [
-            table.delete(*session, "id < 4 OR text = 't20'"),
-            table.update(*session, {"text": "concat(text, '!')", "p": "p + 1"}, "id BETWEEN 5 AND 9"),
-            table.merge(*session, frame if i else changes, ["id"]),
+            call.delete(*session, "id < 4 OR text = 't20'"),
+            call.update(*session, {"text": "concat(text, '!')", "p": "p + 1"}, "id BETWEEN 5 AND 9"),
+            call.merge(*session, frame if i else changes, ["id"]),
         ]
         for commit in commits:
             info = commit.marker.dbio_commit

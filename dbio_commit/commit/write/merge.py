@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.write.changes import DELETE, INSERT
 from dbio_commit.commit.write.clauses import Clause, check_clauses
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import plan_write
-from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, Setting, exchanged
+from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, Setting, exchanged, snapshot_to_rewrite
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.frames import Frame, fitted, read_frame
 from dbio_commit.data.mapping import field_names
@@ -56,20 +55,15 @@ class _Merge:
     def __init__(
         self, place: Place, source: Frame, on: Sequence[str], clauses: Sequence[Clause], commit: CommitOptions
     ) -> None:
-        snapshot = read_snapshot(place.store, place.clock)
-        if snapshot.schema is None:
-            raise InvalidInputError(
-                f"no writer recorded the columns of {place.url}, so single rows cannot be replaced; append to it with "
-                "dbio first"
-            )
-        self._on = _keys(on, snapshot.schema, source)
+        snapshot, own_columns = snapshot_to_rewrite(place)
+        self._on = _keys(on, own_columns, source)
         self._clauses = {clause.rows: clause for clause in clauses}
-        own = {name.lower() for name in field_names(snapshot.schema)}
+        own = {name.lower() for name in field_names(own_columns)}
         fields = source.columns["fields"]
         chosen = [i for i, field in enumerate(fields) if field["name"].lower() in own]
         columns = {**source.columns, "fields": [fields[i] for i in chosen]}
         constraints = Constraints.of(snapshot.settings)
-        self._refuse_lacking(snapshot.schema, columns, constraints)
+        self._refuse_lacking(own_columns, columns, constraints)
         plan = plan_write(place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         batches = (pa.RecordBatch.from_arrays([it.column(i) for i in chosen], names=field_names(columns))
@@ -109,11 +103,12 @@ class _Merge:
         condition = EVERY_ROW if "not_matched_by_source" in self._clauses else self._near_keys()
         files = rewrite.files(condition)
         keys = pa.schema([rewrite.target.field(name) for name in self._on])
+        known = rewrite.rows_of(files)
 
         def looked_at(file: DataFile) -> bool:
             """Whether rows of the file change."""
             changes = False
-            for batch in rewrite.read(file, keys, anew=False):
+            for batch in rewrite.read(file, keys, rows=known.get(file.path), anew=False):
                 codes = self._keys.find(batch.select(self._on))
                 matching = codes >= 0
                 self._seen[codes[matching]] = True

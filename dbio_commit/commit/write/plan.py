@@ -25,6 +25,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import CHANGE_DATA, Settings, change, check_changes
 
 OPERATIONS: Mapping[Mode, Operation] = {
@@ -232,11 +233,11 @@ def _refuse_timestamps(schema: Schema, columns: Sequence[str], url: str) -> None
 # --- rewrites -----------------------------------------------------------------------------------------------------
 
 
-def refuse_directory(plan: WritePlan) -> None:
+def refuse_directory(scope: Scope | None, url: str) -> None:
     """Raises InvalidInputError for a rewrite in a directory that is no dbio table."""
-    if plan.target.scope and not plan.target.is_table:
+    if scope is Scope.DIRECTORY:
         raise InvalidInputError(
-            f"{plan.place.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it "
+            f"{url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it "
             "a table with `dbio adopt` first"
         )
 

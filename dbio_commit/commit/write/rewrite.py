@@ -53,6 +53,15 @@ class Changes:
     """Takes rows with the type of their change; for a table that records no changes, it does nothing."""
 
 
+def snapshot_to_rewrite(place: Place) -> tuple[Snapshot, Mapping[str, Any]]:
+    """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if they are not recorded."""
+    snapshot = read_snapshot(place.store, place.clock)
+    refuse_directory(snapshot.scope, place.url)
+    if snapshot.schema is None:
+        raise InvalidInputError(f"{place.url} holds no files and no recorded columns: there are no rows to change")
+    return snapshot, snapshot.schema
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
@@ -63,21 +72,14 @@ class Rewrite:
     @classmethod
     def of_rows(cls, place: Place, commit: CommitOptions) -> Self:
         """A rewrite whose rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
-        snapshot = read_snapshot(place.store, place.clock)
-        if snapshot.schema is None:
-            raise InvalidInputError(
-                f"no writer recorded the columns of {place.url}, so single rows cannot be replaced; append to it with "
-                "dbio first"
-            )
-        plan = plan_write(
-            place, snapshot.schema, mode="append", partition_by=None, options=WriteOptions(), commit=commit
-        )
+        snapshot, columns = snapshot_to_rewrite(place)
+        plan = plan_write(place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
         return cls.of(plan, snapshot)
 
     @classmethod
     def of(cls, plan: WritePlan, snapshot: Snapshot) -> Self:
         """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
-        refuse_directory(plan)
+        refuse_directory(plan.target.scope, plan.place.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
             raise InvalidInputError(
                 f"{plan.place.url} has a column {CHANGE_TYPE}, a name that dbio uses itself in a rewrite; rename the "
@@ -129,8 +131,8 @@ class Rewrite:
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def read(self, file: DataFile, target: pa.Schema, *, anew: bool) -> Iterator[Rows]:
-        """The rows with these columns. `anew`: to write all of its rows again.
+    def read(self, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
+        """The rows with these columns. `rows` is how many its writer recorded. `anew`: to write all of them again.
 
         Raises InvalidInputError for a file that cannot be read, or not without a loss; StoreError if it has changed.
         """
@@ -148,7 +150,7 @@ class Rewrite:
             for batch in read_rows(parquet, target, partition=file.partition, where=where):
                 count += batch.num_rows
                 yield batch
-        refuse_other_rows(where, self.rows_of([file]).get(file.path), count)
+        refuse_other_rows(where, rows, count)
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
         """How many rows the files have, as far as their writers recorded it."""
@@ -158,11 +160,11 @@ class Rewrite:
         """For each file: how many rows it has, and for how many of them the condition holds."""
         names = set(condition.columns())
         fields = [it for it in self.target if it.name in names]
-        target = pa.schema(fields or list(self.target)[:1])
+        target, known = pa.schema(fields or list(self.target)[:1]), self.rows_of(files)
 
         def count(file: DataFile) -> tuple[int, int]:
             rows = matching = 0
-            for batch in self.read(file, target, anew=False):
+            for batch in self.read(file, target, rows=known.get(file.path), anew=False):
                 rows += batch.num_rows
                 matching += pc.sum(evaluate.holds(condition, batch)).as_py() or 0
             return rows, matching
@@ -191,7 +193,7 @@ class Rewrite:
 
         The commit is refused if meanwhile rows came for which `depends_on` may hold.
         """
-        place, target = self.plan.place, self.target
+        place, target, known = self.plan.place, self.target, self.rows_of(partial)
         plan = replace(self.plan, operation="rewrite")
         with plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
@@ -207,7 +209,7 @@ class Rewrite:
 
             def rows() -> Iterator[Rows]:
                 for file in partial:
-                    for batch in self.read(file, target, anew=True):
+                    for batch in self.read(file, target, rows=known.get(file.path), anew=True):
                         yield change(batch, changes)
                 yield from new_rows(changes)
 
@@ -284,8 +286,10 @@ def update_rows(
         condition = rewrite.condition(where, time_zone)
         setting = Setting.of(rewrite, values)
         files = rewrite.files(condition)
-        counts = zip(files, rewrite.counted(files, condition), strict=True)
-        partial = [file for file, (_, matching) in counts if matching]
+        read = [file for file in files if not rewrite.holds_in(file, condition)]
+        counts = zip(read, rewrite.counted(read, condition), strict=True)
+        unlike = {file.path for file, (_, matching) in counts if not matching}
+        partial = [file for file in files if file.path not in unlike]
 
         def change(batch: Rows, changes: Changes) -> Rows:
             return setting.change(batch, evaluate.holds(condition, batch), changes)

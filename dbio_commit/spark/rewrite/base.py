@@ -61,7 +61,7 @@ class Rewrite:
         It reads `snapshot`, or by default a new one. Raises InvalidInputError, CommitConflictError.
         """
         table = plan.table
-        refuse_directory(plan)
+        refuse_directory(plan.target.scope, table.url)
         added = (CHANGE_TYPE,) if plan.records_changes else ()
         if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.schema.fieldNames()):
             raise InvalidInputError(
