@@ -168,6 +168,7 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=before.known_since,
+        erased_until=before.erased_until,
         redated_until=snapshot.redated_until,
         table_id=snapshot.table_id,
     )
