@@ -249,7 +249,8 @@ class _Erasure(TableVacuum):
         snapshot = self._newest()
         purged = self._purge(snapshot, left)
         horizons = self._hands.horizons
-        self._hands.horizons = replace(horizons, data=self._hands.now())  # no reader may go on with a dropped part
+        # No retention for readers: a part that was dropped just now goes, too.
+        self._hands.horizons = replace(horizons, data=self._clock.now() + timedelta(days=1))
         try:
             self._delete_parts(snapshot, purged)
         finally:
