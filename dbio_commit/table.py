@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from dbio_commit.log.frames import Filter
     from dbio_commit.spark.rewrite.clauses import Clause
+    from dbio_commit.upkeep.erase.report import EraseReport
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
@@ -379,6 +380,43 @@ class Table:
             history_days=history_days,
         )
         return vacuum_table(self, options, dry_run=dry_run, spark=spark)
+
+    def erase(
+        self,
+        where: str,
+        spark: "SparkSession | None" = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> "EraseReport":
+        """Erases the rows for which a condition in Spark's SQL holds, for good: a person may have demanded that.
+
+        One commit deletes the rows. A minute later, all that the table still has of them goes, whatever its age: files
+        that held them, also those that earlier commits removed, change files, statistics in markers and checkpoints,
+        and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
+        before the commit. If an erasure is interrupted, another one finishes it.
+
+        - `spark`: the session that deletes the rows; by default a local one, which starts only if a live file may hold
+          such rows.
+        - `dry_run`: reports what would go, and changes nothing.
+        - `progress`: called as the type `Progress` says.
+
+        `EraseReport.ok` is whether nothing of them is left, and `EraseReport.remains` names what an erasure cannot
+        reach, such as copies. Raises InvalidInputError, also if this is no dbio table; MissingPackageError;
+        CommitConflictError (erase again); TableNotFoundError, CorruptMarkerError, StoreError.
+
+            report = dbio.Table("s3://lake/events").erase("user_id = 17")
+        """
+        self.refuse_partition()
+        from dbio_commit.upkeep.erase.run import RETRIES, erase
+
+        def delete(condition: str) -> Commit:
+            from dbio_commit.spark import api
+
+            return self.delete(spark or api.local_session("erase"), condition, retries=RETRIES)
+
+        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
+        return erase(self.store, self.clock, where, delete=delete, time_zone=zone, dry_run=dry_run, progress=progress)
 
     def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
         """Finds what is wrong, pending or garbage: reads every marker, and lists every file.

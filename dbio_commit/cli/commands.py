@@ -19,6 +19,7 @@ from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.drop import drop_json, print_drop
+from dbio_commit.cli.erase import erasure_json, print_erasure
 from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import one_line, print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
@@ -534,6 +535,38 @@ def drop(
 
 
 @app.command()
+def erase(
+    path: _Path,
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", show_default=False, help='Which rows, in Spark\'s SQL: "user_id = 17".')
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Erase rows for good, as a person may demand: from files, earlier states, statistics, markers and publications.
+
+    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. Deletes the rows with a
+    Spark on this machine, if there are any. Run it again after a failure, and after pending transactions have ended.
+
+    Exits with 1 if something may be left in the table. In a pipe: path, bytes, age in seconds and reason of each
+    deleted object, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        if not (dry_run or yes):
+            _confirm(f"Erase rows of {table.url} where {where}, and all earlier states that hold them?", "erased")
+        with progress() as show_progress:
+            report = table.erase(where, dry_run=dry_run, progress=show_progress)
+    if as_json:
+        print_json(erasure_json(report))
+    else:
+        print_erasure(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
 def jar(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", show_default=False, help="The file to write, such as dbio-commit.jar.")
@@ -601,10 +634,10 @@ def _is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def _confirm(question: str) -> None:
+def _confirm(question: str, done: str = "removed") -> None:
     """Raises InvalidInputError if there is no terminal, and Abort if the answer is no."""
     if not _is_interactive():
-        raise InvalidInputError("nothing was removed: confirmation needs a terminal; pass --yes to go without")
+        raise InvalidInputError(f"nothing was {done}: confirmation needs a terminal; pass --yes to go without")
     typer.confirm(visible(question), abort=True, err=True)
 
 

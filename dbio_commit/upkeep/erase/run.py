@@ -15,6 +15,7 @@ from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.entry import Entry
@@ -41,6 +42,9 @@ Delete = Callable[[str], Commit]
 WAIT_S = SETTLE_S
 """How old markers are before they are deleted, in s. A younger transaction may commit without a look at them."""
 
+RETRIES = 3
+"""How often `delete` tries again if another commit was in the way."""
+
 _ROUNDS = 10
 """How often other writers of checkpoints may be faster."""
 
@@ -55,14 +59,14 @@ def erase(
     delete: Delete,
     time_zone: str | None = None,
     dry_run: bool = False,
-    control: Control | None = None,
+    progress: Progress = silent,
 ) -> EraseReport:
     """Erases the rows for which the condition holds. `time_zone` is that of times without a zone in the condition.
 
     Raises InvalidInputError if this is no dbio table with recorded columns, or no condition on them; what `delete`
     raises; CommitConflictError, TableNotFoundError, CorruptMarkerError, StoreError.
     """
-    hands = Hands(store, clock, VacuumOptions(), dry_run=dry_run, control=control or Control(), spread=None)
+    hands = Hands(store, clock, VacuumOptions(), dry_run=dry_run, control=Control(progress=progress), spread=None)
     hands.set_time()
     if not dry_run:
         catch_up(store, clock)
