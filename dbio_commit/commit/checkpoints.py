@@ -86,7 +86,7 @@ def _next_of_all(
         decided, gone=lost, noted=_noted(snapshot), keep_since=keep_since, known_since=before.known_since
     )
     checkpoint = replace(_next(snapshot), commits=commits, known_since=known_since)
-    if erases:
+    if erases and lost:
         checkpoint = replace(checkpoint, erased_until=known_since)
     return put_parts(store, snapshot, checkpoint, created=now)
 

@@ -125,7 +125,7 @@ def write_changes(
     )
     written += _write(store, number, "commits", [Piece(commits)], since=number, until=number)
     checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
-    if erases:
+    if erases and change.loses:
         checkpoint = replace(checkpoint, erased_until=known_since)
     return _merged(store, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
 

@@ -85,6 +85,8 @@ def erase(
         clock.sleep(WAIT_S)  # so that what was pending has ended, or is reported
     erasure = _Erasure(hands, finder)
     published = erasure.run()
+    if not dry_run:
+        erasure.look_for_late_rows({*snapshot.tids, *([commit.tid] if commit else [])})
     for failure in hands.failed.values():
         _log.warning("%s: %s", store.url, failure)
     is_new = commit is not None and not commit.skipped
@@ -251,6 +253,8 @@ class _Erasure(TableVacuum):
             write_checkpoint(self._store, self._clock, self._newest(), again=True)
         self._hands.checkpoint = first
         snapshot = self._newest()
+        if snapshot.checkpoint.number <= self._first:
+            raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
         purged = self._purge(snapshot, left)
         horizons = self._hands.horizons
         # No retention for readers: a part that was dropped just now goes, too.
@@ -285,6 +289,13 @@ class _Erasure(TableVacuum):
             self._hands.delete([Candidate(path, 0, self._hands.horizons.now, Reason.PUBLISHED, True) for path in old])
             done.append(it)
         return done
+
+    def look_for_late_rows(self, known: Collection[str]) -> None:
+        """Files of other commits than these may hold such rows: others wrote them while the rows were deleted."""
+        state = self.state
+        new = [file for file in self._finder.by_facts(state.files, state.of_files) if file.tid not in known]
+        for file in self._finder.by_rows(new):
+            self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
 
     def _still_pending(self) -> Sequence[Pending]:
         """The transactions that had begun when the rows were deleted, and may have read them before."""

@@ -4,7 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import CommitConflictError, HistoryLostError, InvalidInputError, Table
+from dbio_commit import AccessDeniedError, Commit, CommitConflictError, HistoryLostError, InvalidInputError, Table
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.protocol.history import History
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.erase.report import EraseReport
 from dbio_commit.upkeep.erase.run import erase
@@ -24,6 +27,7 @@ from tests.erasing import (
     traces,
     write,
 )
+from tests.faults import fail_with, heal
 from tests.tiny_parts import in_both_forms
 from vacuum import vacuum_table
 
@@ -226,6 +230,49 @@ def test_transactions_that_began_before_are_named_with_their_end() -> None:
     assert pending.until - pending.since == timedelta(hours=48)
     transaction.abort()
     assert_erased(table, erase_person(table, delete=_must_not))
+
+
+def test_rows_that_an_append_brings_meanwhile_are_reported_and_erased_by_the_next_run() -> None:
+    table = with_history(by_day=False)
+
+    def delete(where: str) -> Commit:
+        transaction = table.begin()
+        put_file(table, transaction.new_file(), {NUMBER: PERSON}, "d")
+        commit = deleting(table)(where)
+        transaction.commit()
+        return commit
+
+    report = erase_person(table, delete=delete)
+    assert not report.ok
+    assert "erase again" in report.failed[0].message
+    assert_erased(table, erase_person(table))
+
+
+def test_what_the_store_does_not_delete_is_reported_and_deleted_by_the_next_run() -> None:
+    table = with_history(by_day=False)
+    store = table.store
+    assert isinstance(store, MemoryStore)
+    store.before = fail_with(AccessDeniedError("no"), "delete", "part-*", times=2)
+    report = erase_person(table)
+    assert len(report.failed) == 2
+    heal(store)
+    assert_erased(table, erase_person(table, delete=_must_not))
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["appends", "changes"])
+def test_a_stream_that_is_behind_fails_and_reads_no_wrong_rows(changes: bool) -> None:
+    table = with_history(by_day=False)
+    at = Feed(history_of(table), Wanted(changes=changes, ignore_changes=not changes)).newest()
+    write(table, {7: "gus", NUMBER: PERSON}, day="d7")
+    later(table, hours=1)
+    erase_person(table)
+    feed = Feed(history_of(table), Wanted(changes=changes, ignore_changes=not changes))
+    with pytest.raises(HistoryLostError, match="erased"):
+        feed.between(at, Feed(history_of(table), Wanted(changes=changes)).newest())
+
+
+def history_of(table: Table) -> History:
+    return Follower(table.store, table.clock).history()
 
 
 def test_a_compaction_that_had_read_the_rows_cannot_bring_them_back() -> None:
