@@ -4,6 +4,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,7 +54,10 @@ def table_is_by_day(table: Table) -> bool:
 
 
 def put_file(table: Table, url: str, rows: Mapping[int, str], day: str | None, *, changes: bool = False) -> int:
-    data = {"user_id": pa.array(rows.keys(), pa.int64()), "who": pa.array(rows.values(), pa.string())}
+    data: dict[str, pa.Array[Any]] = {
+        "user_id": pa.array(rows.keys(), pa.int64()),
+        "who": pa.array(rows.values(), pa.string()),
+    }
     if day is not None:
         data["day"] = pa.array([day] * len(rows), pa.string())
     if changes:

@@ -47,6 +47,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any, Any], Any]] = {
 
 
 def _of_values(condition: Comparison | OneOf, schema: pa.Schema) -> Any:
+    found: Any
     value, kind = pc.field(condition.column), schema.field(condition.column).type
     try:
         if isinstance(condition, OneOf):

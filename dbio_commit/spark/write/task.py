@@ -34,6 +34,7 @@ from dbio_commit.data.data_file import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.settings import bare_columns
 from dbio_commit.spark.session.worker import spare_imports
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.write.file_sink import FileSink, StoreSink
@@ -307,7 +308,8 @@ class _Output:
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
-        self._no_statistics: frozenset[str] = frozenset()
+        bare = bare_columns(spec.terms.metadata.settings)
+        self._no_statistics = frozenset(name for _, name in spec.columns if name.lower() in bare)
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)

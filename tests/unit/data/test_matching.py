@@ -7,7 +7,9 @@ from dbio_commit.data.matching import may_match
 from dbio_commit.data.where import parse_where
 from tests.erasing import COLUMNS
 
-BATCH = pa.record_batch({"user_id": [1, None, 7], "who": ["a", "b", None]})
+BATCH = pa.RecordBatch.from_pylist(
+    [{"user_id": 1, "who": "a"}, {"user_id": None, "who": "b"}, {"user_id": 7, "who": None}]
+)
 
 
 @pytest.mark.parametrize(
