@@ -33,7 +33,7 @@ from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.copy import CopyReport, copy_table
+from dbio_commit.upkeep.copy import CopyReport, copy_state, copy_table
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
@@ -522,17 +522,26 @@ class Table:
         self.refuse_partition()
         return plan_restore(self.store, self.clock, as_of)
 
-    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
+    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None, *, as_of: AsOf = None) -> CopyReport:
         """Copies the table as it is now to another, empty path: files, history, columns and settings.
 
         The times of the commits stay, so that time travel and streams go on with the copy; a tool that copies objects
         would give them new times. Commits that come meanwhile are not copied. `storage_options` are those of the other
-        store; by default those of this table. Raises InvalidInputError if this is no dbio table; TableExistsError;
-        HistoryLostError if vacuum deletes a live file meanwhile; StoreError.
+        store; by default those of this table.
+
+        With `as_of`, a time or a tid, it makes another table of the rows, columns and settings as of then: with an id
+        of its own, and with one commit, before which it has no history.
+
+        Raises InvalidInputError if this is no dbio table, or if the state is not known any more; TableExistsError;
+        HistoryLostError if vacuum deletes a file meanwhile; StoreError.
+
+            dbio.Table("s3://lake/events").copy("s3://backup/events", as_of="2026-11-20T00:00:00Z")
         """
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
         other.refuse_partition()
+        if as_of is not None:
+            return copy_state(self.store, other.store, self.clock, as_of)
         return copy_table(self.store, other.store, self.clock)
 
     def drop(self, everything: bool = False) -> DropReport:

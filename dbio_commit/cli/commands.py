@@ -374,17 +374,21 @@ def checkpoint(
 def copy(
     path: _Path,
     target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="An empty path.")],
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME|TID", help="Only a state: makes another table of it, with one commit.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Copy a table to another path: files, history, columns and settings, as they are now.
 
     The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
-    new times.) Commits during the copy are not copied: to move a table, stop its writers first.
+    new times.) Commits during the copy are not copied: to move a table, stop its writers first. With --as-of, the copy
+    is another table, without the history.
     """
     with _errors(as_json):
         table = Table(path)
         with status("copying the table"):
-            report = table.copy(target)
+            report = table.copy(target, as_of=as_of)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
         print_json({**facts, "size": report.size, "copied_from": table.url})

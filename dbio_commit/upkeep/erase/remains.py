@@ -9,7 +9,7 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.erase.find import Finder
 from dbio_commit.upkeep.vacuum.hands import Hands
 
-_MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
+_MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN, Reason.PART)
 """Why files stay that an erasure does not look into."""
 
 

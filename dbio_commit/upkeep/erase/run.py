@@ -182,6 +182,11 @@ class _Erasure(TableVacuum):
         if self._hands.dry_run:
             self._hands.delete(self._markers_of(snapshot))
             return True
+        for path in left.unseen:
+            if path in self._doomed.paths:
+                self._hands.failed[path] = (
+                    "is, or lies behind, a symbolic link, and may hold such rows: delete it yourself"
+                )
         prove_store(self._store)
         first = write_checkpoint(self._store, self._clock, snapshot, gone=AllBut(left.paths), again=True, erases=True)
         if first is None:
