@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dbio_commit.spark.api import constrain as constrain
     from dbio_commit.spark.api import delete as delete
     from dbio_commit.spark.api import enable as enable
+    from dbio_commit.spark.api import erase as erase
     from dbio_commit.spark.api import for_each_batch as for_each_batch
     from dbio_commit.spark.api import merge as merge
     from dbio_commit.spark.api import read as read
@@ -76,7 +77,7 @@ _HOMES = {
         "dbio_commit.protocol.markers.files": "FileInfo",
         "dbio_commit.protocol.state": "DataFile",
         "dbio_commit.spark.api": """
-            batch_writer changes compact constrain delete enable for_each_batch merge read register update
+            batch_writer changes compact constrain delete enable erase for_each_batch merge read register update
             write write_stream
         """,
         "dbio_commit.commit.write.clauses": "when_matched when_not_matched when_not_matched_by_source",

@@ -40,7 +40,7 @@ from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.chosen import by_values
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.copy import CopyReport, copy_table
+from dbio_commit.upkeep.copy import CopyReport, copy_state, copy_table
 from dbio_commit.upkeep.diff import Difference, compare_states
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
+    from dbio_commit.upkeep.erase.report import EraseReport
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
@@ -635,6 +636,43 @@ class Table:
         )
         return vacuum_table(self, options, dry_run=dry_run, spark=spark)
 
+    def erase(
+        self,
+        where: str,
+        spark: "SparkSession | None" = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> "EraseReport":
+        """Erases the rows for which a condition in Spark's SQL holds, for good: a person may have demanded that.
+
+        One commit deletes the rows. A minute later, all that the table still has of them goes, whatever its age: files
+        that held them, also those that earlier commits removed, change files, statistics in markers and checkpoints,
+        and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
+        before the commit. If an erasure is interrupted, another one finishes it.
+
+        - `spark`: the session that deletes the rows; by default a local one, which starts only if a live file may hold
+          such rows.
+        - `dry_run`: reports what would go, and changes nothing.
+        - `progress`: called as the type `Progress` says.
+
+        `EraseReport.ok` is whether nothing of them is left, and `EraseReport.remains` names what an erasure cannot
+        reach, such as copies. Raises InvalidInputError, also if this is no dbio table; MissingPackageError;
+        CommitConflictError (erase again); TableNotFoundError, CorruptMarkerError, StoreError.
+
+            report = dbio.Table("s3://lake/events").erase("user_id = 17")
+        """
+        self.refuse_partition()
+        from dbio_commit.upkeep.erase.run import RETRIES, erase
+
+        def delete(condition: str) -> Commit:
+            from dbio_commit.spark import api
+
+            return self.delete(spark or api.local_session("erase"), condition, retries=RETRIES)
+
+        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
+        return erase(self.store, self.clock, where, delete=delete, time_zone=zone, dry_run=dry_run, progress=progress)
+
     def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
         """Finds what is wrong, pending or garbage: reads every marker, and lists every file.
 
@@ -792,17 +830,26 @@ class Table:
         self.refuse_partition()
         return compare_states(self.store, self.clock, first, second)
 
-    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
+    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None, *, as_of: AsOf = None) -> CopyReport:
         """Copies the table as it is now to another, empty path: files, history, columns and settings.
 
         The times of the commits stay, so that time travel and streams go on with the copy; a tool that copies objects
         would give them new times. Commits that come meanwhile are not copied. `storage_options` are those of the other
-        store; by default those of this table. Raises InvalidInputError if this is no dbio table; TableExistsError;
-        HistoryLostError if vacuum deletes a live file meanwhile; StoreError.
+        store; by default those of this table.
+
+        With `as_of`, a time or a tid, it makes another table of the rows, columns and settings as of then: with an id
+        of its own, and with one commit, before which it has no history.
+
+        Raises InvalidInputError if this is no dbio table, or if the state is not known any more; TableExistsError;
+        HistoryLostError if vacuum deletes a file meanwhile; StoreError.
+
+            dbio.Table("s3://lake/events").copy("s3://backup/events", as_of="2026-11-20T00:00:00Z")
         """
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
         other.refuse_partition()
+        if as_of is not None:
+            return copy_state(self.store, other.store, self.clock, as_of)
         return copy_table(self.store, other.store, self.clock)
 
     def drop(self, everything: bool = False) -> DropReport:

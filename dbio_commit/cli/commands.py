@@ -21,6 +21,7 @@ from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.diff import diff_json, print_diff
 from dbio_commit.cli.doctor import findings_json, look_around, print_findings
 from dbio_commit.cli.drop import drop_json, print_drop
+from dbio_commit.cli.erase import erasure_json, print_erasure
 from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.log import Choice, commit_json, print_log, print_trace, refuse_both, trace_json
 from dbio_commit.cli.output import one_line, print_json, say, say_error
@@ -426,17 +427,21 @@ def checkpoint(
 def copy(
     path: _Path,
     target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="An empty path.")],
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME|TID", help="Only a state: makes another table of it, with one commit.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Copy a table to another path: files, history, columns and settings, as they are now.
 
     The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
-    new times.) Commits during the copy are not copied: to move a table, stop its writers first.
+    new times.) Commits during the copy are not copied: to move a table, stop its writers first. With --as-of, the copy
+    is another table, without the history.
     """
     with _errors(as_json):
         table = Table(path)
         with status("copying the table"):
-            report = table.copy(target)
+            report = table.copy(target, as_of=as_of)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
         print_json({**facts, "size": report.size, "copied_from": table.url})
@@ -626,6 +631,38 @@ def doctor(
 
 
 @app.command()
+def erase(
+    path: _Path,
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", show_default=False, help='Which rows, in Spark\'s SQL: "user_id = 17".')
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Erase rows for good, as a person may demand: from files, earlier states, statistics, markers and publications.
+
+    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. Deletes the rows with a
+    Spark on this machine, if there are any. Run it again after a failure, and after pending transactions have ended.
+
+    Exits with 1 if something may be left in the table. In a pipe: path, bytes, age in seconds and reason of each
+    deleted object, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        if not (dry_run or yes):
+            _confirm(f"Erase rows of {table.url} where {where}, and all earlier states that hold them?", "erased")
+        with progress() as show_progress:
+            report = table.erase(where, dry_run=dry_run, progress=show_progress)
+    if as_json:
+        print_json(erasure_json(report))
+    else:
+        print_erasure(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
 def jar(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", show_default=False, help="The file to write, such as dbio-commit.jar.")
@@ -693,10 +730,10 @@ def _is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def _confirm(question: str) -> None:
+def _confirm(question: str, done: str = "removed") -> None:
     """Raises InvalidInputError if there is no terminal, and Abort if the answer is no."""
     if not _is_interactive():
-        raise InvalidInputError("nothing was removed: confirmation needs a terminal; pass --yes to go without")
+        raise InvalidInputError(f"nothing was {done}: confirmation needs a terminal; pass --yes to go without")
     typer.confirm(visible(question), abort=True, err=True)
 
 

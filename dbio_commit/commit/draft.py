@@ -1,7 +1,7 @@
 """What a transaction is given when it begins (`Terms`), and what it would commit (`Draft`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, Begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings, bare_columns
 from dbio_commit.protocol.state import Metadata
 
 if TYPE_CHECKING:
@@ -77,6 +77,18 @@ class Terms:
     def begun(self) -> bytes:
         """The body of its start marker."""
         return encode_begun(self.app, self.job, self.origin, self.provenance)
+
+
+def _bare(files: Sequence[FileInfo], without: Collection[str]) -> Sequence[FileInfo]:
+    """The files without the statistics of these columns, which are in lower case."""
+    if not without:
+        return files
+    return [
+        replace(it, statistics={name: known for name, known in it.statistics.items() if name.lower() not in without})
+        if it.statistics
+        else it
+        for it in files
+    ]
 
 
 def encode_begun(app: App | None, job: str, origin: Origin | None, provenance: Provenance | None = None) -> bytes:
@@ -165,7 +177,7 @@ class Draft:
                 schema_turn=metadata.turn if metadata else None,
                 settings=dict(metadata.settings) if metadata and metadata.settings is not None else None,
                 data_change=None if self.terms.changes_rows else False,
-                files=pack_files(files),
+                files=pack_files(_bare(files, bare_columns(metadata.settings if metadata else None))),
                 whole=None if self.whole is None else sorted(self.whole),
             ),
         )

@@ -120,5 +120,5 @@ def columns_with_nan(table: pa.Table) -> set[str]:
 def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
     """The leaf columns, by their Parquet paths, that get statistics: not those in `without`, and no nested float."""
     each = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
-    barred = {path for name, path, kind in each if types.is_floating(kind) and (path != name or name in without)}
+    barred = {path for name, path, kind in each if name in without or (types.is_floating(kind) and path != name)}
     return [path for _, path, _ in each if path not in barred]

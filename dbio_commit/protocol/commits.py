@@ -315,6 +315,7 @@ def committed_by(
     as_of: AsOf,
     *,
     known_since: datetime | None = None,
+    erased_until: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
@@ -323,9 +324,11 @@ def committed_by(
     """
     if as_of is None:
         return in_order(commits)
-    counted, later = cut_at(commits, as_of, known_since=known_since, redated_until=redated_until)
+    counted, later = cut_at(
+        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until
+    )
     if any(commit.forgotten.removed for commit in later):
-        raise not_known(as_of, known_since)
+        raise not_known(as_of, known_since, is_erased=erased_until is not None and erased_until == known_since)
     return counted
 
 
@@ -334,13 +337,14 @@ def cut_at(
     as_of: datetime | str,
     *,
     known_since: datetime | None = None,
+    erased_until: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> Cut:
     """The commits, which may be outlines, as of then and later.
 
-    States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
-    commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
-    the tid of a commit.
+    States before `known_since` are incomplete, and those before `erased_until` were erased. States before
+    `redated_until` are not known, since a copy has given commits new times until then. Raises InvalidInputError for
+    these, and if `as_of` is neither a time with a zone nor the tid of a commit.
     """
     ordered = in_order(commits)
     tids = [commit.tid for commit in ordered]
@@ -358,13 +362,18 @@ def cut_at(
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
     if known_since and time < known_since:
-        raise not_known(as_of, known_since)
+        raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
     return Cut(ordered[:count], ordered[count:])
 
 
-def not_known(as_of: AsOf, known_since: datetime | None) -> InvalidInputError:
-    """The error for a state whose files are forgotten."""
+def not_known(as_of: AsOf, known_since: datetime | None, *, is_erased: bool = False) -> InvalidInputError:
+    """The error for a state whose files are forgotten; `is_erased` if that was done on purpose."""
     since = known_since.isoformat() if known_since else "the commits after it"
+    if is_erased:
+        return InvalidInputError(
+            f"the table as of {as_of} does not exist any more: `dbio erase` has erased rows of the states before "
+            f"{since}, with the files that held them; ask for a time from then on"
+        )
     return InvalidInputError(
         f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
         f"for a time from {since}"

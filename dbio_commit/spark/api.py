@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
+    from dbio_commit.upkeep.erase.report import EraseReport
 
 Path = str | os.PathLike[str]
 
@@ -617,6 +618,37 @@ def compact(
     with _explained(spark, table):
         note = table.note(message, labels)
         return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=note)
+
+
+def erase(
+    spark: "SparkSession",
+    path: Path,
+    where: str,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> "EraseReport":
+    """Erases rows for good, as a person may demand: see `Table.erase`, which explains what goes and what stays.
+
+    The session deletes the rows; times without a zone in the condition are in its time zone. Raises what
+    `Table.erase` raises.
+
+        report = dbio.erase(spark, "s3://lake/events", "user_id = 17")
+        print(report.ok, report.remains)
+    """
+    with needs("dbio.erase", extra="spark"):
+        from dbio_commit.spark.session.conf import open_table
+
+    return open_table(spark, path, storage_options).erase(where, spark, dry_run=dry_run)
+
+
+def local_session(what: str) -> "SparkSession":
+    """The active session, or a new one on this machine alone, for work that needs Spark only now and then."""
+    with needs(what, extra="spark"):
+        from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[*]").appName("dbio").config("spark.ui.enabled", "false")
+    return SparkSession.getActiveSession() or builder.config("spark.log.level", "ERROR").getOrCreate()
 
 
 def enable(

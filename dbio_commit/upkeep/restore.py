@@ -3,33 +3,29 @@
 A path is never used twice, so a file that was removed since is copied to a new name.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import Inspector
+from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.partition_values import Given
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile, files_in
 from dbio_commit.store import Store
-from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.chosen import Chooses, by_condition, by_values
 from dbio_commit.upkeep.diff import slices_of_both
 from dbio_commit.upkeep.publish import publish_as_set
-
-_SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
+from dbio_commit.upkeep.staged_copies import stage_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -174,40 +170,7 @@ def restore(
         tids = {*then.tids}
         told = now.among({file.path for file in plan.back}).decided
         known = recorded_files(commit for commit in told if commit.tid in tids)
-        _copy(store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
+        stage_copies(store, store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
         transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
         metrics = {"numRestoredFiles": len(plan.back)}
         return transaction.commit(None if keeps_columns else then.schema, metrics=metrics)
-
-
-def _copy(
-    store: Store,
-    transaction: Transaction,
-    files: Iterable[DataFile],
-    known: Mapping[str, FileInfo],
-    *,
-    looked_at: bool,
-) -> None:
-    """Stages a copy of each file, in its partition. `looked_at` is as in `Transaction.add`."""
-    copies = [(file, _name_copy(store, transaction, file)) for file in files]
-    store.in_parallel(lambda pair: _copy_file(store, pair[0].path, pair[1]), copies, at_once=COPIES)
-    store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
-    for file, path in copies:
-        info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        added = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
-        transaction.add([added], looked_at=looked_at)
-
-
-def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:
-    suffix = _SUFFIX.search(file.path)
-    url = transaction.new_file(suffix[0] if suffix else ".parquet", file.partition)
-    return url.removeprefix(f"{store.url}/")
-
-
-def _copy_file(store: Store, path: str, copy: str) -> None:
-    try:
-        copy_object(store, path, store, copy)
-    except ObjectNotFoundError as error:
-        raise HistoryLostError(
-            f"{store.url_of(path)} was deleted while it was copied; nothing was committed: restore a later state"
-        ) from error

@@ -49,7 +49,7 @@ WITH_SPARK = ["read", "delete", "update", "merge"]
 
 
 def test_there_are_few_names_at_the_top() -> None:
-    assert len(dbio.__all__) <= 45
+    assert len(dbio.__all__) <= 46
 
 
 def test_every_error_is_exported() -> None:
@@ -102,7 +102,7 @@ def test_every_function_has_its_signature_and_its_help_without_pyspark_and_names
         "import sys; sys.modules['pyspark'] = None\n"
         "import inspect, dbio_commit as dbio\n"
         "functions = [it for name in dbio.__all__ if inspect.isfunction(it := getattr(dbio, name))]\n"
-        "assert len(functions) == 17, functions\n"
+        "assert len(functions) == 18, functions\n"
         "pure = {'batch_writer', 'vacuum', 'write', 'when_matched', 'when_not_matched', 'when_not_matched_by_source'}\n"
         "for function in functions:\n"
         "    assert len(inspect.getdoc(function)) > 100, function\n"

@@ -32,6 +32,7 @@ from dbio_commit.data.data_file import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.settings import bare_columns
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -195,7 +196,8 @@ class Output:
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
-        self._no_statistics: frozenset[str] = frozenset()
+        bare = bare_columns(spec.terms.metadata.settings)
+        self._no_statistics = frozenset(name for _, name in spec.columns if name.lower() in bare)
 
     def write(self, run: Run) -> None:
         directory = names.format_partition(run.partition)

@@ -28,10 +28,12 @@ __all__ = [
     "SUPERSEDING",
     "Format",
     "Published",
+    "find_formats",
     "find_limits",
     "find_own",
     "find_problems",
     "find_superseded",
+    "forget_published",
     "is_published",
     "limited_directories",
     "parse_formats",
@@ -54,15 +56,20 @@ class _Way(NamedTuple):
     put: Callable[[Store, Clock, Any, Live], Published | None]
     problems: Callable[[Store, Iterable[Entry], str], list[str]]
     own: Callable[[Store, Iterable[Entry], str], Own]
+    forget: Callable[[Store, Clock, Any, Live], Sequence[str] | None]
+    """Makes a publication that shows the same as `put` would, and returns the paths of all objects that have anything
+    of earlier states: statistics, paths. They may go then."""
     superseded: Callable[[Store, str, datetime], list[Entry]] | None = None
     """None if a publisher deletes what it replaces."""
 
 
 _WAYS: Mapping[Format, _Way] = {
-    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own, delta.find_superseded),
-    Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own),
-    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own),
-    Format.ICEBERG: _Way(iceberg.look, iceberg.put, iceberg.problems, iceberg.own, iceberg.find_superseded),
+    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own, delta.forget, delta.find_superseded),
+    Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own, spark.forget),
+    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own, symlink.forget),
+    Format.ICEBERG: _Way(
+        iceberg.look, iceberg.put, iceberg.problems, iceberg.own, iceberg.forget, iceberg.find_superseded
+    ),
 }
 
 
@@ -90,7 +97,11 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
                     _warn_of_limits(store, live)
         if len(done) == len(set(to)):
             return [done[it] for it in to]
-    raise gone or CommitConflictError(
+    raise gone or _too_many(store)
+
+
+def _too_many(store: Store) -> CommitConflictError:
+    return CommitConflictError(
         f"other processes published {store.url} {_ATTEMPTS} times meanwhile; let only one process publish, then try "
         "again"
     )
@@ -135,6 +146,32 @@ def published_at(store: Store, format: Format) -> datetime | None:
 
 
 _LAGS = "%s is behind in the format %s, until it is published again by the next commit, vacuum or `dbio publish`"
+
+
+def find_formats(store: Store, table_id: str) -> list[Format]:
+    """The formats in which this table was ever published, whatever its settings are now."""
+    found: list[Format] = []
+    for it, way in _WAYS.items():
+        own = way.own(store, store.list_files(DIRECTORIES[it], links=False), table_id)
+        if own.telling or own.rest:
+            found.append(it)
+    return found
+
+
+def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:
+    """Publishes in a format in which the table was published before. Returns the paths of all objects that have
+    anything of earlier states: the caller deletes them. Raises what `publish` raises."""
+    gone: ObjectNotFoundError | None = None
+    for _ in range(_ATTEMPTS):
+        seen = _WAYS[it].look(store)
+        live = read_live(store, clock)
+        prove_store(store)
+        try:
+            if (old := _WAYS[it].forget(store, clock, seen, live)) is not None:
+                return old
+        except ObjectNotFoundError as error:  # as in `publish`
+            gone = error
+    raise gone or _too_many(store)
 
 
 def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from dbio_commit.commit.write import files as task
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.types.bounds import shorten_max
-from tests.task_sink import DirectorySink, batch, write
+from tests.task_sink import DirectorySink, batch, spec, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 long_texts = st.builds(lambda a, b, c: a * b + c, texts, st.integers(1, 40), texts)
@@ -175,3 +176,15 @@ def test_statistics_cover_all_row_groups_and_no_partition_column(tmp_path: Path)
         [info] = write(sink, batch(p=[1] * 7, value=[5, 9, None, None, -3, 4, 8]), partition_columns=("p",))
     assert pq.read_metadata(sink.root / info.path).num_row_groups > 1
     assert info.statistics == {"value": Bounds(-3, 9, 2)}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.float64(), pa.list_(pa.string())])
+def test_a_column_whose_statistics_are_off_has_none(tmp_path: Path, kind: pa.DataType) -> None:
+    sink = DirectorySink(tmp_path)
+    values: Any = pa.array([None, None], kind)
+    plain = spec(tmp_path, columns=((0, "n"), (1, "Who")))
+    metadata = plain.terms.metadata._replace(settings={"statistics.who": "off"})
+    off = replace(plain, terms=replace(plain.terms, metadata=metadata))
+    [info] = task.write_task(off, iter([batch(n=[1, 2], Who=values)]), task=3, attempt=17, files=sink)
+    group = pq.ParquetFile(tmp_path / info.path).metadata.row_group(0)
+    assert [group.column(i).is_stats_set for i in range(2)] == [True, False]

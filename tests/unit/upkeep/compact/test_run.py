@@ -3,6 +3,7 @@
 Rules: PROTOCOL.md 7.2.
 """
 
+import io
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -123,6 +124,25 @@ def test_a_column_with_nan_has_no_bounds_and_others_have(table: Table) -> None:
     assert sorted(map(math.isnan, found)) == [False, True]
     assert len(table.snapshot().where("b > 100").files) == 1  # NaN is the largest value
     assert len(table.snapshot().where("a > 100").files) == 0
+
+
+def test_columns_whose_statistics_are_off_have_none_in_markers_footers_and_pages(table: Table) -> None:
+    put(table, pa.table({"n": [1], "who": ["ann"]}))
+    with pytest.raises(InvalidInputError, match="no column 'whom'"):
+        table.set({"statistics.whom": "off"})
+    table.set({"statistics.Who": "off"})
+    put(table, pa.table({"n": [2], "who": ["bob"]}))
+    (of_another_writer,) = table.history()[0].files
+    assert of_another_writer.statistics is not None
+    assert of_another_writer.statistics.keys() == {"n"}
+    table.compact()
+    (file,) = table.history()[0].files
+    assert file.statistics == {"n": (1, 2, 0)}
+    parquet = pq.ParquetFile(io.BytesIO(table.store.get(file.path)))
+    columns = {(it := parquet.metadata.row_group(0).column(i)).path_in_schema: it for i in range(2)}
+    assert columns["n"].is_stats_set
+    assert not columns["who"].is_stats_set
+    assert not columns["who"].has_column_index
 
 
 def test_narrower_older_types_are_widened_and_absent_columns_null(tmp_path: Path) -> None:
