@@ -460,7 +460,7 @@ def _adding(path: str) -> dict[str, Any]:
 @cache
 def really_published(times: int) -> Objects:
     """By a table of this id and file, so many times in all formats, with a checkpoint of the last version."""
-    it = Beside({})
+    it = Beside({}, clock=ManualClock(seed=9))  # other random names than those that come later
     for number in range(times):
         it.table.publish([*Format])
         it.store.put(f"_committed_2{number}", bodies.to_json(_adding(bodies.data("2", number))))
