@@ -472,7 +472,9 @@ def test_files_with_field_ids_of_another_table_are_refused_until_a_compaction_dr
     for i, one in enumerate((field, inner)):
         table = Table(tmp_path / str(i))
         with table.begin() as transaction:
-            pq.write_table(pa.table([pa.array([], one.type)], pa.schema([one])), transaction.new_file())
+            pq.write_table(
+                pa.Table.from_arrays([pa.array([], one.type)], schema=pa.schema([one])), transaction.new_file()
+            )
         assert table.history()[0].metrics["numFilesWithIds"] == 1
         with pytest.raises(InvalidInputError, match="has field ids of another table"):
             table.publish("iceberg")
