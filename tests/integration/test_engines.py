@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
-from dbio_commit import FileInfo, Table
+from dbio_commit import FileInfo, InvalidInputError, Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep.publish import find_limits
 from tests.conftest import Root
@@ -198,6 +199,17 @@ def test_by_the_delta_log_a_respelled_column_is_null(tmp_path: Path) -> None:
     assert table.compact(1, rewrite_types=True).other_types == 2
     table.publish("delta")
     assert readers_of(table.url) == set(READERS)
+
+
+def test_for_iceberg_decimals_of_another_scale_are_rewritten_first(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    old_files(table)
+    with pytest.raises(InvalidInputError, match="decimal"):
+        table.publish("iceberg")
+    assert table.compact(1, rewrite_types=True).other_types == 2
+    (done,) = table.publish("iceberg")
+    metadata = f"file://{table.url}/_iceberg/metadata/v{done.number}.metadata.json"
+    assert sorted(StaticTable.from_metadata(metadata).scan().to_arrow()["id"].to_pylist()) == IDS
 
 
 def test_by_the_delta_log_polars_reads_wider_numbers_and_takes_a_respelled_column_for_null(tmp_path: Path) -> None:
