@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.vacuum.report import Deletion, Failure
 
@@ -20,8 +21,8 @@ class Pending:
     """When a vacuum with the default retention aborts it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EraseReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EraseReport(Shown):
     """What `Table.erase` did, or in a dry run would do. Paths are relative to the root of the table."""
 
     url: str
