@@ -1,4 +1,7 @@
-"""An erasure leaves no byte of the rows below the root, whatever happened to them before; the table stays whole."""
+"""An erasure leaves no byte of the rows below the root, whatever happened to them before; the table stays whole.
+
+Rules: PROTOCOL.md 10.6.
+"""
 
 from datetime import timedelta
 
