@@ -53,7 +53,8 @@ def frames(bench: Bench) -> report.Section:
         if what != "small":
             memory = more["dbio_commit"] / max(more[leanest], 1)
             targets.append(report.Target(what=f"memory of {title}", found=memory, at_most=1.0, unit=f"× {leanest}"))
-    shutil.rmtree(bench.directory / "frames", ignore_errors=True)
+    for name in ("frames", "frames-warm"):
+        shutil.rmtree(bench.directory / name, ignore_errors=True)
     return report.Section(
         title="frames without Spark",
         how=_HOW.format(appends=appends, without="" if len(ways) == 3 else _WITHOUT),

@@ -651,8 +651,8 @@ class Table:
         and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
         before the commit. If an erasure is interrupted, another one finishes it.
 
-        - `spark`: the session that deletes the rows; by default a local one, which starts only if a live file may hold
-          such rows.
+        - `spark`: the session that deletes the rows. By default, this process deletes them, if `delete` can without
+          Spark, and else a local session.
         - `dry_run`: reports what would go, and changes nothing.
         - `progress`: called as the type `Progress` says.
 
@@ -666,6 +666,9 @@ class Table:
         from dbio_commit.upkeep.erase.run import RETRIES, erase
 
         def delete(condition: str) -> Commit:
+            if spark is None:
+                with suppress(InvalidInputError):  # only Spark evaluates the condition, or reads a file
+                    return self.delete(condition, retries=RETRIES)
             from dbio_commit.spark import api
 
             return self.delete(spark or api.local_session("erase"), condition, retries=RETRIES)

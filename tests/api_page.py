@@ -87,7 +87,7 @@ def public_members(thing: Any) -> Iterator[Member]:
             continue
         if isinstance(node, ast.FunctionDef):
             doc = ast.get_docstring(node) or ""
-            if doc.startswith("The old word for"):
+            if doc.startswith("The old word for") or is_overload(node):
                 continue
             if is_property(node):
                 yield Member(name, f"{name}: {unquoted(node.returns)}", doc)
@@ -139,6 +139,11 @@ def code(node: ast.AST) -> str:
     """The code, with texts in double quotes, as ruff writes it."""
     text = ast.unparse(node)
     return text if '"' in text else text.replace("'", '"')
+
+
+def is_overload(node: ast.FunctionDef) -> bool:
+    """Whether it is one of several signatures of a method, which the implementation's docstring explains."""
+    return any(isinstance(it, ast.Name) and it.id == "overload" for it in node.decorator_list)
 
 
 def signature(node: ast.FunctionDef, name: str) -> str:

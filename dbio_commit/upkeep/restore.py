@@ -3,7 +3,7 @@
 A path is never used twice, so a file that was removed since is copied to a new name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbio_commit.base.clock import Clock
@@ -13,7 +13,6 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data.footers import Inspector
-from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files

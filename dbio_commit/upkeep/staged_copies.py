@@ -29,8 +29,8 @@ def stage_copies(
 ) -> int:
     """Stages a copy of each file, in its partition, with what its writer recorded. Returns how many bytes they have.
 
-    `looked_at` is as in `Transaction.add`. The transaction writes to `target`. Raises HistoryLostError if vacuum deletes a file meanwhile; StoreError, also for
-    a copy of another size than recorded.
+    The transaction writes to `target`. `looked_at` is as in `Transaction.add`. Raises HistoryLostError if vacuum
+    deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
     """
     copies = [(file, _name_copy(target, transaction, file)) for file in files]
     sizes = source.in_parallel(lambda pair: _copy_file(source, pair[0], target, pair[1]), copies, at_once=COPIES)

@@ -1209,7 +1209,7 @@ def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
 @mutation("restores", "I2")
 def commit_copies_that_a_power_cut_may_take() -> Iterator[None]:
     """A restore does not make durable what it has copied."""
-    copied = restore.stage_copies
+    copied = staged_copies.stage_copies
 
     def mutated(source: Store, target: Store, *arguments: Any, **options: Any) -> int:
         careless: Any = copy(target)

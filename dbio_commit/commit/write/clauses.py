@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from dbio_commit.base.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from dbio_commit.spark.sql.planned import Sql
-    from dbio_commit.spark.sql.values import Value
-
 Rows = Literal["matched", "not_matched", "not_matched_by_source"]
 """Pairs of a row of the table and a row of the source; rows of the source alone; rows of the table alone."""
+
+
+Expression = Any
+"""An expression of a statement in SQL that Spark has analysed: `Planned`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,11 @@ class Clause:
 
     rows: Rows
     """Which rows it is about."""
-    where: "Sql | None"
+    where: str | Expression | None
     """A condition in Spark's SQL; None: it holds for all of these rows."""
     action: Literal["update", "delete", "insert"]
     """What becomes of the rows."""
-    values: "Mapping[str, Value] | Mapping[str, str] | None" = None
+    values: Mapping[str, Any] | None = None
     """Expressions in Spark's SQL by column; None: each column gets the source's column of the same name."""
 
 

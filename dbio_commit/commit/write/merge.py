@@ -80,7 +80,7 @@ class _Merge:
         self._seen = np.zeros(self._keys.count, np.bool_)
         by_source = self._clauses.get("not_matched_by_source")
         is_setting = by_source is not None and by_source.action == "update"
-        self._setting = Setting.of(rewrite, by_source.values or {}) if by_source and is_setting else None  # type: ignore[arg-type]
+        self._setting = Setting.of(rewrite, by_source.values or {}) if by_source and is_setting else None
 
     def _refuse_lacking(self, table: Mapping[str, Any], columns: Mapping[str, Any], constraints: Constraints) -> None:
         """Raises SchemaMismatchError if the source lacks a column that a clause gives to rows."""

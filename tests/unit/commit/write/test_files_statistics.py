@@ -185,6 +185,6 @@ def test_a_column_whose_statistics_are_off_has_none(tmp_path: Path, kind: pa.Dat
     plain = spec(tmp_path, columns=((0, "n"), (1, "Who")))
     metadata = plain.terms.metadata._replace(settings={"statistics.who": "off"})
     off = replace(plain, terms=replace(plain.terms, metadata=metadata))
-    [info] = task.write_task(off, iter([batch(n=[1, 2], Who=values)]), task=3, attempt=17, files=sink)
+    [info] = task.write_files(off, iter([batch(n=[1, 2], Who=values)]), task=3, attempt=17, files=sink)
     group = pq.ParquetFile(tmp_path / info.path).metadata.row_group(0)
     assert [group.column(i).is_stats_set for i in range(2)] == [True, False]

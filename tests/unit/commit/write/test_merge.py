@@ -174,7 +174,8 @@ def test_keys_of_all_types_that_compare_exactly_are_found(values: list[Any]) -> 
 )
 def test_an_upsert_is_a_dictionarys_update(old: dict[int, int], new: dict[int, int], cut: int) -> None:
     table = dbio.Table.over(MemoryStore(), ManualClock())
-    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.float64())])
+    fields: Any = {"k": pa.int64(), "v": pa.float64()}
+    schema = pa.schema(fields)
     items = [(key, value % 1000) for key, value in old.items()]
     for part in (items[:cut], items[cut:]):
         table.write(pa.table({"k": [it[0] for it in part], "v": [float(it[1]) for it in part]}, schema=schema))

@@ -74,7 +74,7 @@ def test_rows_for_which_the_condition_is_null_stay(table: dbio.Table) -> None:
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("upper(text) = 'T1'", "is evaluated by Spark only.*pass a Spark session"),
+        ("upper(text) = 'T1'", "is not evaluated row by row without Spark.*pass a Spark session"),
         ("other = 1", "names 'other', which is no column"),
         ("id >", "cannot be read as a condition"),
         (17, "is no text"),
