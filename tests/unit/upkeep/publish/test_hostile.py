@@ -103,6 +103,7 @@ def test_a_number_that_no_publisher_reaches_is_an_error_that_names_the_object_an
     assert len(live(table)) == 2
     assert vacuum(table).failed == []
     del memory_of(table).objects[path]
+    commit(table)
     assert table.publish(to)[0].is_new
     assert table.check().ok
 
