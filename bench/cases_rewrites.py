@@ -5,13 +5,14 @@ What is measured runs in the peers' own environments: see peers_job.py.
 
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import duckdb
 
 from bench import data, report
-from bench.duels import Duel, cells_of, duel, home_of, said, started, target_of
+from bench.duels import Contender, Duel, cells_of, duel, home_of, said, started, target_of
 from bench.measure import Bench, take_turns
 
 FILES = 100
@@ -55,6 +56,21 @@ files by ranges of its orders, and is restored before each turn. All ways copy o
 update are in all files. A merge updates the given share of the rows, by order and line, and inserts 1 % as many."""
 
 
+def make_tables(bench: Bench, case: str, contenders: Mapping[str, Contender], source: str) -> Callable[[str], None]:
+    """Makes each contender's table of lineitem. The result restores the table of the contender with a name."""
+    made = bench.progress.add_task(f"{case}: tables", total=len(contenders))
+    for one in contenders.values():
+        one.ask("write_in_files", TABLE, source, FILES)
+        one.ask("keep", TABLE)
+        bench.progress.advance(made)
+
+    def renew(name: str) -> None:
+        contenders[name].ask("bring_back", TABLE)
+        os.sync()
+
+    return renew
+
+
 def make_source(path: str, lineitem: str, where: str, last: int) -> str:
     """Rows that are there, with another price, and some that are not."""
     price = "(l_extendedprice + 1)::DECIMAL(15,2) AS l_extendedprice"
@@ -69,16 +85,7 @@ def _measure(
 ) -> tuple[str, list[report.Target]]:
     contenders = {one.name: one for duel in duels for one in (duel.ours, duel.theirs)}
     against = {duel.ours.name: duel.theirs.name for duel in duels}
-    made = bench.progress.add_task("rewrites: tables", total=len(contenders))
-    for one in contenders.values():
-        one.ask("write_in_files", TABLE, source, FILES)
-        one.ask("keep", TABLE)
-        bench.progress.advance(made)
-
-    def renew(name: str) -> None:
-        contenders[name].ask("bring_back", TABLE)
-        os.sync()
-
+    renew = make_tables(bench, "rewrites", contenders, source)
     rows: list[list[object]] = []
     targets: list[report.Target] = []
     for what, (job, *arguments) in jobs.items():

@@ -3,7 +3,6 @@
 What is measured runs in the peers' own environments: see peers_job.py.
 """
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,12 +11,10 @@ from typing import Any
 import duckdb
 
 from bench import data, report
-from bench.cases_rewrites import make_source
+from bench.cases_rewrites import FILES, TABLE, make_source, make_tables
 from bench.duels import Contender, Peer, cells_of, home_of, said, started, target_of
 from bench.measure import Bench, Timing, take_turns
 
-FILES = 100
-TABLE = "lineitem"
 SELECTS = {
     "sum of one column": "SELECT sum(l_extendedprice) FROM {}",
     "groups of some rows": "SELECT l_returnflag, sum(l_quantity) FROM {} WHERE l_orderkey % 10 < 5 GROUP BY 1",
@@ -84,16 +81,7 @@ def _measure(
     bench: Bench, trials: Sequence[_Trial], source: str, jobs: Mapping[str, tuple[Any, ...]]
 ) -> tuple[list[str], list[report.Target]]:
     contenders = {name: one for trial in trials for name, one in trial.ways.items()}
-    made = bench.progress.add_task("sql: tables", total=len(contenders))
-    for one in contenders.values():
-        one.ask("write_in_files", TABLE, source, FILES)
-        one.ask("keep", TABLE)
-        bench.progress.advance(made)
-
-    def renew(name: str) -> None:
-        contenders[name].ask("bring_back", TABLE)
-        os.sync()
-
+    renew = make_tables(bench, "sql", contenders, source)
     rows: list[list[object]] = []
     targets: list[report.Target] = []
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
@@ -213,6 +213,6 @@ def _iceberg_file(file: FileInfo, commit: _Commit, root: Path) -> Any:
         file_size_in_bytes=file.size,
         value_counts={number: file.rows for number, _, _ in columns},
         null_value_counts={number: 0 for number, _, _ in columns},
-        lower_bounds={number: to_bytes(kind, bounds.min) for number, bounds, kind in columns},
-        upper_bounds={number: to_bytes(kind, bounds.max) for number, bounds, kind in columns},
+        lower_bounds={number: to_bytes(kind, cast(Any, bounds.min)) for number, bounds, kind in columns},
+        upper_bounds={number: to_bytes(kind, cast(Any, bounds.max)) for number, bounds, kind in columns},
     )

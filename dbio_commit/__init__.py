@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from dbio_commit.base.errors import UnsupportedTableError as UnsupportedTableError
     from dbio_commit.commit.isolation import Read as Read
     from dbio_commit.commit.transaction import Transaction as Transaction
+    from dbio_commit.commit.write.clauses import when_matched as when_matched
+    from dbio_commit.commit.write.clauses import when_not_matched as when_not_matched
+    from dbio_commit.commit.write.clauses import when_not_matched_by_source as when_not_matched_by_source
     from dbio_commit.log.snapshot import Snapshot as Snapshot
     from dbio_commit.protocol.commits import Commit as Commit
     from dbio_commit.protocol.markers.files import FileInfo as FileInfo
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from dbio_commit.spark.api import constrain as constrain
     from dbio_commit.spark.api import delete as delete
     from dbio_commit.spark.api import enable as enable
+    from dbio_commit.spark.api import erase as erase
     from dbio_commit.spark.api import for_each_batch as for_each_batch
     from dbio_commit.spark.api import merge as merge
     from dbio_commit.spark.api import read as read
@@ -51,9 +55,6 @@ if TYPE_CHECKING:
     from dbio_commit.spark.api import update as update
     from dbio_commit.spark.api import write as write
     from dbio_commit.spark.api import write_stream as write_stream
-    from dbio_commit.spark.rewrite.clauses import when_matched as when_matched
-    from dbio_commit.spark.rewrite.clauses import when_not_matched as when_not_matched
-    from dbio_commit.spark.rewrite.clauses import when_not_matched_by_source as when_not_matched_by_source
     from dbio_commit.spark.vacuum import vacuum as vacuum
     from dbio_commit.table import Table as Table
 
@@ -76,10 +77,10 @@ _HOMES = {
         "dbio_commit.protocol.markers.files": "FileInfo",
         "dbio_commit.protocol.state": "DataFile",
         "dbio_commit.spark.api": """
-            batch_writer changes compact constrain delete enable for_each_batch merge read register update
+            batch_writer changes compact constrain delete enable erase for_each_batch merge read register update
             write write_stream
         """,
-        "dbio_commit.spark.rewrite.clauses": "when_matched when_not_matched when_not_matched_by_source",
+        "dbio_commit.commit.write.clauses": "when_matched when_not_matched when_not_matched_by_source",
         "dbio_commit.spark.vacuum": "vacuum",
         "dbio_commit.table": "Table",
     }.items()
@@ -92,7 +93,7 @@ _MOVED = {
     "AsOf": "dbio_commit.protocol.commits",
     "Bounds": "dbio_commit.protocol.markers.files",
     "CheckReport": "dbio_commit.upkeep.check",
-    "Clause": "dbio_commit.spark.rewrite.clauses",
+    "Clause": "dbio_commit.commit.write.clauses",
     "CommitChanges": "dbio_commit.feed.streams",
     "CompactReport": "dbio_commit.upkeep.compact.report",
     "Compacted": "dbio_commit.upkeep.compact.report",
@@ -103,10 +104,10 @@ _MOVED = {
     "Format": "dbio_commit.protocol.settings",
     "Isolation": "dbio_commit.base.options",
     "LeftFiles": "dbio_commit.upkeep.compact.report",
-    "Matched": "dbio_commit.spark.rewrite.clauses",
+    "Matched": "dbio_commit.commit.write.clauses",
     "Mode": "dbio_commit.base.options",
-    "NotMatched": "dbio_commit.spark.rewrite.clauses",
-    "NotMatchedBySource": "dbio_commit.spark.rewrite.clauses",
+    "NotMatched": "dbio_commit.commit.write.clauses",
+    "NotMatchedBySource": "dbio_commit.commit.write.clauses",
     "Operation": "dbio_commit.protocol.markers.commit",
     "PendingTransaction": "dbio_commit.upkeep.check",
     "Published": "dbio_commit.upkeep.publish",

@@ -5,20 +5,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from dbio_commit.base import shown
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Isolation
+from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.packages import is_of
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.provenance import Labels, Note, SparkRun
 from dbio_commit.commit.roots import open_root, read_snapshot
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.place import Place, path_limits
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
@@ -27,30 +32,40 @@ from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.partition_values import Given
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
+from dbio_commit.upkeep.chosen import by_values
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.copy import CopyReport, copy_table
+from dbio_commit.upkeep.copy import CopyReport, copy_state, copy_table
+from dbio_commit.upkeep.diff import Difference, compare_states
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
+from dbio_commit.upkeep.trace import FileTrace, commits_in_partitions, trace_file
 
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
-    from dbio_commit.log.frames import Filter
-    from dbio_commit.spark.rewrite.clauses import Clause
+    from dbio_commit.commit.write.clauses import Clause
+    from dbio_commit.commit.write.options import CommitOptions
+    from dbio_commit.log.frames.request import Filter, Where
+    from dbio_commit.log.frames.scan import Scan
+    from dbio_commit.upkeep.erase.report import EraseReport
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
-@internal("clock", "inspector", "location", "refuse_partition", "store")
+_SEE = "snapshot(), history(), settings(), check()"
+
+
+@internal("clock", "inspector", "location", "note", "place", "refuse_partition", "run", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 
@@ -73,6 +88,8 @@ class Table:
     """Its source of time."""
     inspector: Inspector | None
     """What looks at new files when they are committed."""
+    run: SparkRun | None
+    """The Spark session that uses it; None without Spark."""
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
         """Raises InvalidInputError for an impossible path, MissingPackageError if the store's extra is missing."""
@@ -82,6 +99,7 @@ class Table:
         self.store = open_store(self.location, self.storage_options)
         self.clock = SYSTEM_CLOCK
         self.inspector = inspect_files
+        self.run = None
 
     @classmethod
     def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
@@ -91,17 +109,25 @@ class Table:
         """
         table = cls.__new__(cls)
         table._path, table.location, table.storage_options, table.store, table.clock = None, None, {}, store, clock
-        table.inspector = inspector
+        table.inspector, table.run = inspector, None
         return table
 
     def __repr__(self) -> str:
         return f"Table({self.url!r})"  # without storage_options: they hold secrets
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows. Reads nothing: a store that cannot be reached would hold up the notebook.
+
+        Of the storage options it has the names. The values may be secrets.
+        """
+        told = {"root": self.url, "storage options": tuple(self.storage_options) or "none", "see": _SEE}
+        return shown.facts("Table", told)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the URL and the storage_options: the process that loads it opens the table anew."""
         if self.location is None:
             raise TypeError(f"{self!r} is over a store of the caller, which another process cannot open")
-        return type(self), (self.url, self.storage_options)
+        return type(self), (self.url, self.storage_options), {"run": self.run}
 
     @property
     def url(self) -> str:
@@ -139,15 +165,37 @@ class Table:
         return found if where is None else found.where(where, time_zone=time_zone)
 
     def to_pandas(
-        self, columns: Sequence[str] | None = None, filter: "Filter | None" = None, *, as_of: AsOf = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
     ) -> "pandas.DataFrame":
-        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains `columns` and `filter`.
+        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains the other parameters.
 
-        A snapshot also has `to_arrow`, `to_polars` and `to_duckdb`. Raises what these methods raise.
+        `scan` gives the same rows to Polars, DuckDB and pyarrow. Raises what these methods raise.
 
             frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
         """
-        return self.snapshot(as_of).to_pandas(columns, filter)
+        return self.snapshot(as_of).to_pandas(columns, filter, where=where, time_zone=time_zone)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: "Where | None" = None,
+        *,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
+    ) -> "Scan":
+        """Some rows and columns of `snapshot(as_of)`, for pandas, Polars, DuckDB or pyarrow, in memory or lazily.
+
+        `Snapshot.scan` explains `columns`, `where` and `time_zone`. Raises what it and `snapshot` raise.
+
+            table.scan(["id", "amount"], "day = '2026-11-20'").to_lazy()
+        """
+        return self.snapshot(as_of).scan(columns, where, time_zone=time_zone)
 
     def read(self, spark: "SparkSession", as_of: AsOf = None, *, where: str | None = None) -> "DataFrame":
         """The rows as a DataFrame of Spark: see `dbio.read`."""
@@ -155,9 +203,27 @@ class Table:
 
         return api.read(spark, self._path_for_spark(), as_of, where=where, storage_options=self.storage_options or None)
 
-    def history(self) -> list[Commit]:
-        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises."""
-        return self.snapshot().history()
+    def history(self, *, partition: Mapping[str, Given | None] | None = None) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises.
+
+        With `partition`, values of partition columns, only those that added or removed files there, as far as the
+        history still names these files.
+
+            table.history(partition={"day": "2026-11-20"})
+        """
+        snapshot = self.snapshot()
+        if partition is None:
+            return snapshot.history()
+        chooses = by_values(partition, snapshot.partition_columns, snapshot.schema, where=self.url)
+        return commits_in_partitions(snapshot, chooses)
+
+    def trace(self, path: str) -> FileTrace:
+        """Which commits added and removed a data file, by its path relative to the root, or by its URL.
+
+        Raises InvalidInputError if no commit names it, and what `snapshot` raises.
+        """
+        self.refuse_partition()
+        return trace_file(self.store, self.clock, path)
 
     def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
         """What the commits from `start` to `end`, both included, added and removed, oldest first.
@@ -207,6 +273,8 @@ class Table:
         must_be_empty: bool = False,
         data_change: bool = True,
         if_match: str | None = None,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Transaction:
         """Begins a transaction, to write files without Spark.
 
@@ -224,6 +292,8 @@ class Table:
         - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A
           version that is a number counts up; a version that is a day or a time may come in any order.
         - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+        - `message`: a text about the commit. `dbio log` shows it.
+        - `labels`: short texts about the commit, by name.
 
         Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError, InvalidInputError,
         CommitConflictError, UnsupportedStoreError.
@@ -247,8 +317,73 @@ class Table:
             must_be_empty=must_be_empty,
             changes_rows=data_change,
             if_match=if_match,
+            note=self.note(message, labels),
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
+        )
+
+    def write(
+        self,
+        frame: Any,
+        mode: Mode = "append",
+        partition_by: str | Sequence[str] | None = None,
+        app: AppVersion | None = None,
+        *,
+        if_match: str | None = None,
+        retries: int = 0,
+        compression: Compression = "snappy",
+        max_records_per_file: int = 0,
+        target_file_size: int | None = None,
+        merge_schema: bool = False,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
+        """Writes a frame as one atomic transaction, and returns its commit.
+
+        `frame` is a DataFrame of pandas or Polars, a LazyFrame, a table, batch or RecordBatchReader of Arrow, a
+        relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
+        The others are written in this process, batch by batch, in bounded memory:
+
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
+          microseconds, or are refused if they would lose.
+        - A constraint, a generated column or a default that only Spark can evaluate is refused.
+        - `retries` needs a frame that can be read again.
+        - An error while the frame is read aborts the transaction, and deletes its files.
+
+        Raises what `dbio.write` raises.
+
+            table.write(frame, partition_by=["day"], app=("nightly", date(2026, 11, 20)))
+        """
+        options: dict[str, Any] = {
+            "compression": compression,
+            "max_records_per_file": max_records_per_file,
+            "target_file_size": target_file_size,
+            "merge_schema": merge_schema,
+        }
+        beside: dict[str, Any] = {
+            "app": app,
+            "if_match": if_match,
+            "retries": retries,
+            "message": message,
+            "labels": labels,
+        }
+        if is_of("pyspark", frame):
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.write(frame, path, mode, partition_by, storage_options=store, **beside, **options)
+        from dbio_commit.commit.write.frames import write_frame
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+
+        self.refuse_partition()
+        return write_frame(
+            self.place,
+            frame,
+            mode=mode,
+            partition_by=partition_by,
+            options=WriteOptions(**options),
+            commit=CommitOptions(**beside),
         )
 
     def resume(self, terms: Terms) -> Transaction:
@@ -265,6 +400,21 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
+    @overload
+    def delete(
+        self,
+        where: str,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    @overload
     def delete(
         self,
         spark: "SparkSession",
@@ -274,21 +424,60 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    def delete(  # type: ignore[misc]  # without a session, arguments shift
+        self,
+        spark: "SparkSession | str | None" = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
-        """Deletes rows, with Spark: see `dbio.delete`."""
-        from dbio_commit.spark import api
+        """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`. The session may be left out.
 
-        return api.delete(
-            spark,
-            self._path_for_spark(),
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+        Without a session, this process reads and writes the files. The condition must then be one that surely means the
+        same without Spark: comparisons of columns with values of their types, IS NULL, IN, BETWEEN, AND, OR and NOT.
+        Others are refused. Times without a zone are in `time_zone`. The commit is the same as that with Spark.
 
+            table.delete("day < '2025-01-01'")
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (condition,) = _shifted(spark, where)
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.delete(session, self._path_for_spark(), condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import delete_rows
+
+        self.refuse_partition()
+        return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: str = "true",
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    @overload
     def update(
         self,
         spark: "SparkSession",
@@ -299,22 +488,62 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    def update(  # type: ignore[misc]  # without a session, arguments shift
+        self,
+        spark: "SparkSession | Mapping[str, str] | None" = None,
+        values: Mapping[str, str] | str | None = None,
+        where: str | None = None,
+        *,
+        time_zone: str | None = None,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
-        """Changes rows, with Spark: see `dbio.update`."""
-        from dbio_commit.spark import api
+        """Gives columns new values in the rows for which a condition holds: see `dbio.update`.
 
-        return api.update(
-            spark,
-            self._path_for_spark(),
-            values,
-            where,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
+        Values are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts, and
+        `current_timestamp()`. Others are refused. The commit is the same as that with Spark.
 
+            table.update({"kind": "'click'", "tries": "tries + 1"}, "id = 17")
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (given, condition) = _shifted(spark, values, where)
+        condition = "true" if condition is None else condition
+        if session is not None:
+            from dbio_commit.spark import api
+
+            _refuse_zone(time_zone)
+            store = self.storage_options or None
+            return api.update(session, self._path_for_spark(), given, condition, storage_options=store, **options)
+        from dbio_commit.commit.write.rewrite import update_rows
+
+        self.refuse_partition()
+        return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
+
+    @overload
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        when: "Sequence[Clause] | None" = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    @overload
     def merge(
         self,
         spark: "SparkSession",
@@ -326,33 +555,60 @@ class Table:
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit: ...
+
+    def merge(  # type: ignore[misc]  # without a session, arguments shift
+        self,
+        spark: Any = None,
+        source: Any = None,
+        on: Any = None,
+        when: Any = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> Commit:
-        """Merges rows into the table, with Spark: see `dbio.merge`."""
-        from dbio_commit.spark import api
+        """Merges rows into the table: see `dbio.merge`. The session may be left out.
 
-        return api.merge(
-            spark,
-            self._path_for_spark(),
-            source,
-            on,
-            when,
-            app=app,
-            if_match=if_match,
-            isolation=isolation,
-            retries=retries,
-            storage_options=self.storage_options or None,
-        )
+        Without a session, `source` is any frame that `write` takes. One that is no DataFrame of PySpark is merged by
+        this process, and is in its memory as a whole. Then `on` is a list of columns, and the clauses have no
+        conditions: by default, rows that match are updated, and the others are inserted. The commit is the same as that
+        with Spark.
 
-    def set(self, settings: Mapping[str, str]) -> Commit:
+            table.merge(changes, on=["id"])
+        """
+        options = _options(app, if_match, isolation, retries, message, labels)
+        session, (frame, keys, clauses) = _shifted(spark, source, on, when)
+        if session is None and is_of("pyspark", frame):
+            session = frame.sparkSession
+        if session is not None:
+            from dbio_commit.spark import api
+
+            path, store = self._path_for_spark(), self.storage_options or None
+            return api.merge(session, path, frame, keys, clauses, storage_options=store, **options)
+        from dbio_commit.commit.write.clauses import UPSERT
+        from dbio_commit.commit.write.merge import merge_frame
+
+        self.refuse_partition()
+        clauses = UPSERT if clauses is None else clauses
+        return merge_frame(self.place, frame, keys, clauses, commit=_commit_options(options))
+
+    def set(self, settings: Mapping[str, str], *, message: str | None = None, labels: Labels | None = None) -> Commit:
         """Changes these settings, and leaves the others as they are; an empty text removes one.
 
-        The commit has all the settings. Raises TableNotFoundError, InvalidInputError for a setting that cannot be set
-        and for a directory that is no dbio table, TransactionAbortedError, CommitStateUnknownError.
+        The commit has all the settings. `message` and `labels` are as in `begin`. Raises TableNotFoundError,
+        InvalidInputError for a setting that cannot be set and for a directory that is no dbio table,
+        TransactionAbortedError, CommitStateUnknownError.
 
             table.set({"publish": "delta,symlink"})
         """
         self.refuse_partition()
-        return change_settings(self.store, self.clock, settings)
+        return change_settings(self.store, self.clock, settings, note=self.note(message, labels))
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -379,6 +635,46 @@ class Table:
             history_days=history_days,
         )
         return vacuum_table(self, options, dry_run=dry_run, spark=spark)
+
+    def erase(
+        self,
+        where: str,
+        spark: "SparkSession | None" = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> "EraseReport":
+        """Erases the rows for which a condition in Spark's SQL holds, for good: a person may have demanded that.
+
+        One commit deletes the rows. A minute later, all that the table still has of them goes, whatever its age: files
+        that held them, also those that earlier commits removed, change files, statistics in markers and checkpoints,
+        and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
+        before the commit. If an erasure is interrupted, another one finishes it.
+
+        - `spark`: the session that deletes the rows. By default, this process deletes them, if `delete` can without
+          Spark, and else a local session.
+        - `dry_run`: reports what would go, and changes nothing.
+        - `progress`: called as the type `Progress` says.
+
+        `EraseReport.ok` is whether nothing of them is left, and `EraseReport.remains` names what an erasure cannot
+        reach, such as copies. Raises InvalidInputError, also if this is no dbio table; MissingPackageError;
+        CommitConflictError (erase again); TableNotFoundError, CorruptMarkerError, StoreError.
+
+            report = dbio.Table("s3://lake/events").erase("user_id = 17")
+        """
+        self.refuse_partition()
+        from dbio_commit.upkeep.erase.run import RETRIES, erase
+
+        def delete(condition: str) -> Commit:
+            if spark is None:
+                with suppress(InvalidInputError):  # only Spark evaluates the condition, or reads a file
+                    return self.delete(condition, retries=RETRIES)
+            from dbio_commit.spark import api
+
+            return self.delete(spark or api.local_session("erase"), condition, retries=RETRIES)
+
+        zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
+        return erase(self.store, self.clock, where, delete=delete, time_zone=zone, dry_run=dry_run, progress=progress)
 
     def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
         """Finds what is wrong, pending or garbage: reads every marker, and lists every file.
@@ -408,6 +704,9 @@ class Table:
         *,
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
+        rewrite_types: bool = False,
+        message: str | None = None,
+        labels: Labels | None = None,
     ) -> CompactReport:
         """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
@@ -416,7 +715,11 @@ class Table:
         - `z_order`: instead, columns along whose Z-curve the rows lie, so that each part of a file has few values of
           each of them.
         - `min_files`: fewer files than this, that would become one, stay as they are.
+        - `rewrite_types`: also rewrites files, of any size, with columns of other types than the table, which was
+          widened since: not all readers convert them. The report says how many there were (`other_types`). Looks at
+          the footer of each file.
         - `dry_run`: reports the same, and changes nothing.
+        - `message` and `labels` of its commits are as in `begin`.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
@@ -431,8 +734,9 @@ class Table:
             sort_by=column_names(sort_by),
             z_order=column_names(z_order),
             min_files=min_files,
+            rewrite_types=rewrite_types,
         )
-        return compact(self.store, self.clock, options, dry_run=dry_run)
+        return compact(self.store, self.clock, options, dry_run=dry_run, note=self.note(message, labels))
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
@@ -458,45 +762,97 @@ class Table:
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))
 
-    def adopt(self, *, progress: Progress = silent) -> Commit:
+    def adopt(self, *, progress: Progress = silent, message: str | None = None, labels: Labels | None = None) -> Commit:
         """Turns a plain directory, or one that Databricks wrote (DBIO), into a dbio table of the files visible now.
 
         Moves and deletes nothing. Reads the footers of all files, and records their columns. `Commit.notes` names files
-        that a compaction should write again. `progress` is called as the type `Progress` says.
+        that a compaction should write again. `progress` is called as the type `Progress` says. `message` and `labels`
+        are as in `begin`.
 
         Raises TransactionStateError while a transaction is pending; TableExistsError; InvalidInputError if the files
         lie in different partition columns, or some are empty, no Parquet, or not readable by all readers;
         SchemaMismatchError if their columns do not fit together; CommitConflictError if anything was written meanwhile.
         """
         self.refuse_partition()
-        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress)
+        note = self.note(message, labels)
+        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress, note=note)
 
-    def restore(self, as_of: AsOf | RestorePlan) -> Commit:
+    def restore(
+        self,
+        as_of: AsOf | RestorePlan,
+        *,
+        partition: Mapping[str, Given | None] | None = None,
+        where: str | None = None,
+        time_zone: str | None = None,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
         """Brings back the files and the columns as of a time or a tid, by one commit; settings stay as they are.
 
-        Raises InvalidInputError if vacuum has deleted files that were live then, or if the table had no commit yet;
-        CommitConflictError if anything is committed meanwhile (nothing was restored: restore again);
-        HistoryLostError; StoreError.
-        """
-        plan = as_of if isinstance(as_of, RestorePlan) else self.plan_restore(as_of)
-        return restore(self.store, self.clock, plan)
+        With `partition` or `where`, it brings back only some partitions, and the columns stay as they are, too.
 
-    def plan_restore(self, as_of: AsOf) -> RestorePlan:
+        - `partition`: values of partition columns; values for some of the columns choose all partitions that have them.
+        - `where`: a condition in Spark's SQL on partition columns alone. Times without a zone are in `time_zone`.
+        - `message` and `labels` are as in `begin`.
+
+        Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and
+        for a condition of which dbio cannot say for which partitions it holds; SchemaMismatchError if files of a
+        partition do not fit the columns of now; CommitConflictError if anything is committed meanwhile (nothing was
+        restored: restore again); HistoryLostError; StoreError.
+
+            table.restore("2026-11-20T06:00:00Z", partition={"day": "2026-11-19"})
+        """
+        note = self.note(message, labels)
+        if isinstance(as_of, RestorePlan):
+            if partition is not None or where is not None:
+                raise InvalidInputError("a plan has its partitions already: give them to plan_restore")
+            return restore(self.store, self.clock, as_of, inspector=self.inspector, note=note)
+        plan = self.plan_restore(as_of, partition=partition, where=where, time_zone=time_zone)
+        return restore(self.store, self.clock, plan, inspector=self.inspector, note=note)
+
+    def plan_restore(
+        self,
+        as_of: AsOf,
+        *,
+        partition: Mapping[str, Given | None] | None = None,
+        where: str | None = None,
+        time_zone: str | None = None,
+    ) -> RestorePlan:
         """What `restore` would do; `restore` takes the plan, too. Changes nothing. Raises what `restore` raises."""
         self.refuse_partition()
-        return plan_restore(self.store, self.clock, as_of)
+        return plan_restore(self.store, self.clock, as_of, partition=partition, where=where, time_zone=time_zone)
 
-    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
+    def diff(self, first: AsOf, second: AsOf = None) -> Difference:
+        """How two states differ: files, rows, partitions, columns and settings.
+
+        Each is a time (aware, or ISO 8601 text) or the tid of a commit; without `second`, it is the state now. Raises
+        InvalidInputError for a state that is not known any more, CommitConflictError, and what `snapshot` raises.
+
+            table.diff("2026-11-20T06:00:00Z").total_after.rows
+        """
+        self.refuse_partition()
+        return compare_states(self.store, self.clock, first, second)
+
+    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None, *, as_of: AsOf = None) -> CopyReport:
         """Copies the table as it is now to another, empty path: files, history, columns and settings.
 
         The times of the commits stay, so that time travel and streams go on with the copy; a tool that copies objects
         would give them new times. Commits that come meanwhile are not copied. `storage_options` are those of the other
-        store; by default those of this table. Raises InvalidInputError if this is no dbio table; TableExistsError;
-        HistoryLostError if vacuum deletes a live file meanwhile; StoreError.
+        store; by default those of this table.
+
+        With `as_of`, a time or a tid, it makes another table of the rows, columns and settings as of then: with an id
+        of its own, and with one commit, before which it has no history.
+
+        Raises InvalidInputError if this is no dbio table, or if the state is not known any more; TableExistsError;
+        HistoryLostError if vacuum deletes a file meanwhile; StoreError.
+
+            dbio.Table("s3://lake/events").copy("s3://backup/events", as_of="2026-11-20T00:00:00Z")
         """
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
         other.refuse_partition()
+        if as_of is not None:
+            return copy_state(self.store, other.store, self.clock, as_of)
         return copy_table(self.store, other.store, self.clock)
 
     def drop(self, everything: bool = False) -> DropReport:
@@ -510,6 +866,24 @@ class Table:
         return drop(self.store, self.clock, everything=everything)
 
     # --- internal -------------------------------------------------------------------------------------------------
+
+    def note(self, message: str | None = None, labels: Labels | None = None) -> Note:
+        """What is said of a commit. Raises InvalidInputError."""
+        return Note(message=message, labels=labels, run=self.run)
+
+    @property
+    def place(self) -> Place:
+        """What a write needs of the table."""
+        is_disk = self.location is not None and self.location.scheme == "file"
+        limits = path_limits(is_disk=is_disk, root=self.location.prefix if self.location else "")
+        return Place(
+            store=self.store,
+            clock=self.clock,
+            follow_up=publish_as_set,
+            inspector=self.inspector,
+            limits=limits,
+            run=self.run,
+        )
 
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.
@@ -531,3 +905,45 @@ class Table:
                 f"{self.url} is a table on a store of a test, which Spark cannot reach: give a path"
             )
         return self._path
+
+
+def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The session and the other arguments of a method whose first argument, the session, may be left out.
+
+    Then arguments by position stand one place further left, and those by name where they belong.
+    """
+    if spark is None or hasattr(spark, "createDataFrame"):
+        return spark, others
+    by_position = list(takewhile(lambda it: it is not None, (spark, *others)))
+    if len(by_position) > len(others):
+        raise InvalidInputError(f"{type(spark).__name__} is no Spark session: give one as the first argument, or none")
+    return None, (*by_position, *others[len(by_position) :])
+
+
+def _refuse_zone(time_zone: str | None) -> None:
+    if time_zone is not None:
+        raise InvalidInputError("time_zone= is for a call without a Spark session: a session has its own time zone")
+
+
+def _options(
+    app: AppVersion | None,
+    if_match: str | None,
+    isolation: Isolation,
+    retries: int,
+    message: str | None,
+    labels: Labels | None,
+) -> dict[str, Any]:
+    return {
+        "app": app,
+        "if_match": if_match,
+        "isolation": isolation,
+        "retries": retries,
+        "message": message,
+        "labels": labels,
+    }
+
+
+def _commit_options(options: Mapping[str, Any]) -> "CommitOptions":
+    from dbio_commit.commit.write.options import CommitOptions
+
+    return CommitOptions(**options)

@@ -25,18 +25,23 @@ WIDTH = 100
 
 RESULTS = {
     "dbio_commit.feed.streams": ["CommitChanges", "StreamLag"],
+    "dbio_commit.log.frames.scan": ["Scan"],
     "dbio_commit.protocol.applications": ["Application"],
     "dbio_commit.protocol.entry": ["Entry"],
     "dbio_commit.protocol.garbage": ["Reason"],
     "dbio_commit.protocol.markers.files": ["Bounds"],
+    "dbio_commit.protocol.markers.provenance": ["Provenance"],
     "dbio_commit.protocol.scope": ["Scope"],
     "dbio_commit.upkeep.check": ["CheckReport", "PendingTransaction", "WrongSize"],
     "dbio_commit.upkeep.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
     "dbio_commit.upkeep.copy": ["CopyReport"],
+    "dbio_commit.upkeep.diff": ["Difference", "Total", "Change"],
     "dbio_commit.upkeep.drop": ["DropReport"],
+    "dbio_commit.upkeep.erase.report": ["EraseReport", "Pending"],
     "dbio_commit.upkeep.inspect": ["TransactionReport", "TransactionState"],
     "dbio_commit.upkeep.publish": ["Published"],
     "dbio_commit.upkeep.restore": ["RestorePlan"],
+    "dbio_commit.upkeep.trace": ["FileTrace"],
     "dbio_commit.upkeep.vacuum.report": ["VacuumReport", "Deletion", "Failure"],
 }
 """Classes that are only returned, by module."""
@@ -44,7 +49,8 @@ RESULTS = {
 OPTIONS = {
     "dbio_commit.base.options": ["Mode", "Compression", "Isolation"],
     "dbio_commit.commit.draft": ["Terms"],
-    "dbio_commit.log.frames": ["Filter", "Term"],
+    "dbio_commit.commit.provenance": ["Labels"],
+    "dbio_commit.log.frames.request": ["Filter", "Term", "Where"],
     "dbio_commit.log.unlike": ["Progress"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],
@@ -52,7 +58,7 @@ OPTIONS = {
     "dbio_commit.protocol.partition_values": ["Given"],
     "dbio_commit.protocol.settings": ["Format", "Layout"],
     "dbio_commit.protocol.versions": ["AppVersion"],
-    "dbio_commit.spark.rewrite.clauses": ["Clause", "Matched", "NotMatched", "NotMatchedBySource"],
+    "dbio_commit.commit.write.clauses": ["Clause", "Matched", "NotMatched", "NotMatchedBySource"],
     "vacuum": ["VacuumOptions", "Control", "vacuum_table"],
 }
 """Types of arguments, by module."""
@@ -82,7 +88,7 @@ def public_members(thing: Any) -> Iterator[Member]:
             continue
         if isinstance(node, ast.FunctionDef):
             doc = ast.get_docstring(node) or ""
-            if doc.startswith("The old word for"):
+            if doc.startswith("The old word for") or is_overload(node):
                 continue
             if is_property(node):
                 yield Member(name, f"{name}: {unquoted(node.returns)}", doc)
@@ -134,6 +140,11 @@ def code(node: ast.AST) -> str:
     """The code, with texts in double quotes, as ruff writes it."""
     text = ast.unparse(node)
     return text if '"' in text else text.replace("'", '"')
+
+
+def is_overload(node: ast.FunctionDef) -> bool:
+    """Whether it is one of several signatures of a method, which the implementation's docstring explains."""
+    return any(isinstance(it, ast.Name) and it.id == "overload" for it in node.decorator_list)
 
 
 def signature(node: ast.FunctionDef, name: str) -> str:

@@ -5,6 +5,7 @@ Spark Connect is not here: it and a classic session do not share a process.
 
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -15,7 +16,7 @@ from hypothesis import settings
 
 from tests import minio, spark35
 from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
-from tests.slow_twins import SLOW_TWINS, lost_twins
+from tests.slow_twins import SLOW_TWINS, lost_twins, spare_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,8 @@ LOST_TWINS = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests that need a server, as their fixtures tell, those that it cannot pass, and slow twins."""
+    """Marks tests that need a server, those that it cannot pass, slow twins, and spare cases of tests with Spark."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.ignore:
         functions = [item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
         config.stash[LOST_TWINS] = lost_twins(SLOW_TWINS, ((it.originalname, it.callspec.id) for it in functions))
@@ -58,6 +60,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long)
         if {"s3_server", "azure_server", "gcs_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
+        if hasattr(item, "callspec") and "spark" in item.fixturenames and not item.get_closest_marker("long"):
+            cases[item.path, item.originalname].append(item)
+    for of_one in cases.values():
+        for item in spare_cases(of_one):
+            item.add_marker(pytest.mark.long)
 
 
 class Root(NamedTuple):

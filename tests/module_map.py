@@ -32,7 +32,7 @@ ELSEWHERE = {
     "dbio_commit/data/*": ["tests/unit/data", "tests/unit/spark/write", "tests/fuzz"],
     "dbio_commit/feed/streams.py": ["tests/unit/feed/test_follow.py", "tests/unit/cli"],
     "dbio_commit/log/found_columns.py": ["tests/unit/spark/read/test_infer.py", "tests/integration/test_frames.py"],
-    "dbio_commit/log/frames.py": ["tests/integration/test_frames.py"],
+    "dbio_commit/log/frames/*": ["tests/unit/log/frames", "tests/integration/test_frames.py"],
     "dbio_commit/log/*": ["tests/unit/log", "tests/simulation"],
     "dbio_commit/protocol/markers/*": ["tests/unit/protocol/test_markers.py"],
     "dbio_commit/protocol/types/*": [

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from dbio_commit.data.arrow import is_completing
 from dbio_commit.spark.session.schema import arrow_type
-from dbio_commit.spark.ship.arrow import is_completing
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from tests.spark_tables import to_arrow
 

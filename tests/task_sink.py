@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.write.files import write_files
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import NO_METADATA
-from dbio_commit.spark.write.options import WriteOptions
-from dbio_commit.spark.write.task import TaskSpec, write_task
+from dbio_commit.spark.write.task import TaskSpec
 from dbio_commit.table import Table
 
 TID = "0000000000000000042"
@@ -81,7 +82,7 @@ def spec(root: Path, *, partition_columns: tuple[str, ...] = (), **changes: Any)
 def write(sink: DirectorySink, *batches: pa.RecordBatch, **changes: Any) -> list[FileInfo]:
     """By task 3, attempt 17; the columns as they come."""
     columns = tuple(enumerate(batches[0].schema.names)) if batches else ()
-    return write_task(spec(sink.root, columns=columns, **changes), iter(batches), task=3, attempt=17, files=sink)
+    return write_files(spec(sink.root, columns=columns, **changes), iter(batches), task=3, attempt=17, files=sink)
 
 
 def batch(**columns: Any) -> pa.RecordBatch:

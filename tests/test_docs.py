@@ -26,6 +26,7 @@ from markdown_it.token import Token
 import dbio_commit
 from dbio_commit.base import errors
 from dbio_commit.cli.commands import app
+from dbio_commit.commit import provenance
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
@@ -90,6 +91,8 @@ def test_every_example_of_a_document_does_what_it_says(
     monkeypatch.chdir(tmp_path)
     for name, value in {"TERM": "dumb", "COLUMNS": "132", "LINES": "50"}.items():
         monkeypatch.setenv(name, value)
+    for name, known in {"_host": "etl-7", "_user": "spark", "_process": 4711}.items():
+        monkeypatch.setattr(provenance, name, lambda known=known: known)
     if "SparkSession" in document.read_text():
         request.getfixturevalue("spark")  # so that getOrCreate() gives this one
     namespace: dict[str, Any] = {}
@@ -325,8 +328,9 @@ def test_the_command_line_runs_as_a_module() -> None:
     assert all(name in shown.stdout for name in named)
     shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
     run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
-    others = {"drop", "jar", "serve"}
-    assert run == named - others, "drop takes a minute, jar is in test_committer_sessions, serve in test_serve"
+    others = {"drop", "jar", "serve", "doctor"}
+    where = "drop takes a minute, jar is in test_committer_sessions, serve in test_serve, doctor in test_doctor"
+    assert run == named - others, where
 
 
 @each_document

@@ -54,6 +54,14 @@ def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
     assert slow_twins.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
 
 
+@pytest.mark.parametrize(
+    ("cases", "spare"),
+    [("", ""), ("a", ""), ("ab", ""), ("abc", ""), ("abcd", "b"), ("abcde", "bd"), ("abcdefgh", "bcdfg")],
+)
+def test_the_first_the_middle_and_the_last_case_of_a_test_with_spark_are_not_spare(cases: str, spare: str) -> None:
+    assert slow_twins.spare_cases(cases) == [*spare]
+
+
 def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:
     table = durations.rows(durations.DOCUMENT.read_text())
     assert {test: why for test, (_, why) in table.items()} == durations.declared(), "run tests/durations.py"

@@ -5,7 +5,7 @@ Each command imports the modules that only it needs.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +22,8 @@ from dbio_commit.base.texts import label, visible
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
 
+    from vacuum.config import ConfigEntry
+    from vacuum.discovery import FoundTable
     from vacuum.schedule import Service
 
 app = typer.Typer(
@@ -73,7 +75,10 @@ def once(
         Path | None, typer.Option(show_default=False, help="Write the metrics to this file, for the node exporter.")
     ] = None,
 ) -> None:
-    """Vacuum each table once, now, and print a line for each. Exits with 1 if one failed."""
+    """Vacuum each table once, now, and print a line for each.
+
+    Exits with 1 if one failed, or if a path or pattern has no table.
+    """
     service = _service(config)
 
     def work() -> int:
@@ -91,17 +96,33 @@ def once(
 
 @app.command()
 def check(config: _Config) -> None:
-    """Check the configuration, and list the tables that match it now."""
+    """Check the configuration, and list the tables that match it now. Exits with 1 if a path or pattern has none."""
     service = _service(config)
-    from vacuum.discovery import find_tables
+    problems = 0
+    for entry in service.entries:
+        try:
+            tables, problem = _tables(entry, service.entries)
+        except DbioError as error:
+            tables, problem = (), f"{entry.name}: {error}"
+        for table in tables:
+            typer.echo(label(table.url))
+        if problem:
+            typer.echo(f"vacuum: {visible(problem)}", err=True)
+            problems += 1
+    if problems:
+        raise typer.Exit(1)
 
-    try:
-        for entry in service.entries:
-            for table in find_tables(entry, service.entries):
-                typer.echo(label(table.url))
-    except DbioError as error:
-        typer.echo(f"vacuum: {visible(str(error))}", err=True)
-        raise typer.Exit(1) from None
+
+def _tables(entry: "ConfigEntry", entries: "Sequence[ConfigEntry]") -> "tuple[Sequence[FoundTable], str]":
+    """The tables of an entry, and what is wrong: "" if nothing is. Raises StoreError."""
+    from vacuum.discovery import find_tables, is_there
+
+    found = find_tables(entry, entries)
+    if not found.count:
+        return (), f"{entry.name}: no table matches this pattern; check its spelling, and what the credentials may list"
+    if not entry.is_pattern and not is_there(entry):
+        return (), f"{entry.name}: there is no table; check the path, and what the credentials may list"
+    return found.tables, ""
 
 
 def _service(path: Path) -> "Service":

@@ -137,6 +137,7 @@ class CompactConfig(_Part):
     sort_by: _Columns = Field(default_factory=list)
     z_order: _Columns = Field(default_factory=list)
     min_files: Annotated[int, Field(ge=1)] = MIN_FILES
+    rewrite_types: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -154,6 +155,7 @@ class CompactConfig(_Part):
             sort_by=tuple(self.sort_by),
             z_order=tuple(self.z_order),
             min_files=self.min_files,
+            rewrite_types=self.rewrite_types,
         )
         return options if self.enabled else None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
+from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from vacuum.config import ConfigEntry
 from vacuum.process import Job
 
@@ -33,17 +34,38 @@ class FoundTable:
             deadline_s=entry.deadline_s,
             compact=entry.compact,
             streams=entry.streams,
+            target_size=entry.compact.target_size if entry.compact else TARGET_BYTES,
             secrets=secrets,
         )
 
 
-def find_tables(entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> list[FoundTable]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """What an entry means now."""
+
+    tables: Sequence[FoundTable]
+    """The tables that belong to the entry."""
+    count: int
+    """How many tables match, with those that belong to other entries. A path counts as one, whatever is there."""
+
+
+def find_tables(entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> Matches:
     """The tables of the entry now. A table belongs to the entry with its path, else to the first pattern that matches.
 
     Raises StoreError if the directories of a pattern cannot be listed.
     """
     found = _find(entry) if entry.is_pattern else [entry.location]
-    return [FoundTable(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
+    tables = [FoundTable(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
+    return Matches(tables=tables, count=len(found))
+
+
+def is_there(entry: ConfigEntry) -> bool:
+    """Whether there is anything at the path of the entry, which is no pattern. Raises StoreError."""
+    store = open_store(entry.location, entry.resolved_options())
+    if store.stat_many([names.DESCRIPTOR]) != [None]:
+        return True
+    found = store.list_directory()
+    return bool(found.entries or found.directories)
 
 
 def _owner(location: Location, entries: Sequence[ConfigEntry]) -> ConfigEntry | None:

@@ -1,12 +1,14 @@
 """The lines that the service logs about runs, and how it names tables in them."""
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
 import structlog
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.base.texts import label
+from dbio_commit.base.redaction import redact
+from dbio_commit.base.texts import label, visible
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import ConfigEntry
@@ -85,3 +87,25 @@ def log_failure(log: structlog.stdlib.BoundLogger, error: Exception, event: str 
 def failure_text(error: Exception) -> str:
     name = error.error if isinstance(error, RunFailed) else type(error).__name__
     return f"failed: {name}: {error}"
+
+
+MOST_CAUSE = 600
+"""The most characters of a cause on the page."""
+
+
+def cause_of(error: Exception, secrets: Collection[str]) -> str:
+    """Why a run failed, for the page: the error and its message, without secrets, on one line of bounded length.
+
+    The text of an error that is not a DbioError may come from anywhere, so only its name is shown.
+    """
+    if isinstance(error, RunFailed):
+        name, is_bug = error.error, bool(error.traceback)
+    else:
+        name, is_bug = type(error).__name__, not isinstance(error, DbioError)
+    return cause_text(name if is_bug else f"{name}: {error}", secrets)
+
+
+def cause_text(text: str, secrets: Collection[str]) -> str:
+    """The text without secrets, on one line of bounded length."""
+    line = visible("; ".join(redact(text, secrets).splitlines()))
+    return line if len(line) <= MOST_CAUSE else f"{line[:MOST_CAUSE]}…"

@@ -1,4 +1,4 @@
-"""The HTTP listener of the service: GET /metrics, /health and /report, and a page that links them.
+"""The HTTP listener of the service: GET and HEAD of /metrics, /health, /report, and of a page that links them.
 
 Requests only read what the service knows. None causes a request to a store.
 """
@@ -23,7 +23,7 @@ from dbio_commit.base.texts import plain
 from dbio_commit.upkeep.report.page import POLICY
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and the details as a JSON document."""
@@ -56,7 +56,7 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
         if path not in ("/", "/health", "/report"):
             status, body = "404 Not Found", b"not found; see /metrics, /health, or /report\n"
         elif method != "GET":
-            status, body = "405 Method Not Allowed", b"use GET\n"
+            status, body = "405 Method Not Allowed", b"use GET or HEAD\n"
         elif path == "/health":
             well, document = health()
             status = "200 OK" if well else "503 Service Unavailable"
@@ -70,7 +70,7 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
 
     metrics = make_wsgi_app(registry)
     kind = _Server6 if ":" in host else _Server
-    with make_server(host, port, answer, server_class=kind, handler_class=_Handler) as server:
+    with make_server(host, port, _with_head(answer), server_class=kind, handler_class=_Handler) as server:
         thread = Thread(target=server.serve_forever, name="vacuum-http", daemon=True)
         thread.start()
         try:
@@ -78,6 +78,27 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
         finally:
             server.shutdown()
             thread.join()
+
+
+def _with_head(answer: "WSGIApplication") -> "WSGIApplication":
+    """Answers HEAD, which probes and `curl -I` send, with the status and headers of GET."""
+
+    def answer_both(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return answer(environ, start_response)
+        said: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def keep(status: str, headers: list[tuple[str, str]], error: object = None, /) -> Callable[[bytes], object]:
+            said.append((status, headers))
+            return lambda data: None
+
+        body = b"".join(answer({**environ, "REQUEST_METHOD": "GET"}, keep))
+        status, headers = said[-1]
+        others = [(name, value) for name, value in headers if name != "Content-Length"]
+        start_response(status, [*others, ("Content-Length", str(len(body)))])
+        return []
+
+    return answer_both
 
 
 _HEADERS = [

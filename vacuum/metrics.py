@@ -1,5 +1,6 @@
 """The metrics for Prometheus, in a registry of their own. `schedule` reports the events."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -7,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 from prometheus_client.metrics import MetricWrapperBase
 
 from dbio_commit.base.texts import label
+from dbio_commit.upkeep.report.health import TableHealth
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 
@@ -38,8 +40,31 @@ class Metrics:
         )
         self._compaction_failures = self._counter("compaction_failures", "Compactions that failed as a whole")
         self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
-        self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
+        self._failed = self._gauge("last_run_failed", "Whether the last vacuum, or the compaction before it, failed")
         self._success = self._gauge("last_success_timestamp_seconds", "When a vacuum last ended without a failure")
+        self._garbage = self._gauge("garbage_files", "Files, markers included, that are left and will be deleted")
+        self._garbage_bytes = self._gauge("garbage_bytes", "Bytes of these files")
+        self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
+        self._state = {
+            name: self._gauge(name, f"{text}, as of the last vacuum")
+            for name, text in {
+                "live_files": "Live files",
+                "live_bytes": "Bytes of live files",
+                "small_files": "Live files that a compaction could join",
+                "small_bytes": "Bytes of live files that a compaction could join",
+                "pending_transactions": "Transactions that are neither committed nor aborted",
+                "pending_oldest_seconds": "Age of the oldest pending transaction; 0 without any",
+                "last_commit_timestamp_seconds": "When the newest commit came",
+                "checkpoint_timestamp_seconds": "When the newest checkpoint was written",
+                "commits_since_checkpoint": "Commits that no checkpoint covers",
+            }.items()
+        }
+        self._lag = Gauge(
+            _PREFIX + "publication_lag_seconds",
+            "Age of the oldest commit that the publication in a format does not show; 0 if it shows all",
+            ["table", "format"],
+            registry=self.registry,
+        )
         self._behind = {
             what: Gauge(
                 f"{_PREFIX}stream_behind_{what}",
@@ -55,6 +80,12 @@ class Metrics:
             ["pattern"],
             registry=self.registry,
         )
+        self._matched = Gauge(
+            _PREFIX + "pattern_tables",
+            "Tables that matched a pattern when its directories were last listed",
+            ["pattern"],
+            registry=self.registry,
+        )
         self._plain = (
             self._runs,
             self._failures,
@@ -65,6 +96,12 @@ class Metrics:
             self._compacted_files,
             self._compacted_bytes,
             self._compaction_failures,
+        )
+
+        gauges = (self._failed, self._success, self._garbage, self._garbage_bytes, self._oldest, self._lag)
+        self._of_tables: Sequence[MetricWrapperBase] = (
+            *(*self._plain, self._files, self._bytes, *gauges),
+            *(*self._state.values(), *self._behind.values()),
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -81,6 +118,9 @@ class Metrics:
     def expect_pattern(self, pattern: str) -> None:
         _of(self._patterns, pattern)
 
+    def matched(self, pattern: str, tables: int) -> None:
+        _of(self._matched, pattern).set(tables)
+
     def pattern_failed(self, pattern: str) -> None:
         _of(self._patterns, pattern).inc()
 
@@ -91,6 +131,9 @@ class Metrics:
         _of(self._runs, table).inc()
         _of(self._failures, table).inc(failed)
         _of(self._seconds, table).observe(duration_s)
+
+    def set_failed(self, table: str, failed: bool) -> None:
+        _of(self._failed, table).set(failed)
 
     def succeeded(self, table: str, at: datetime) -> None:
         _of(self._success, table).set(at.timestamp())
@@ -105,10 +148,11 @@ class Metrics:
 
     def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""
-        for lag in run.health.streams if run.health else ():
-            for what, count in (("commits", lag.commits), ("files", lag.files), ("bytes", lag.size_bytes)):
-                _of(self._behind[what], table, lag.query).set(count)
+        if run.health:
+            self._saw(table, run.health, is_published=not run.dry_run)
         if not run.stopped:  # else it has not seen all garbage
+            _of(self._garbage, table).set(run.left.objects)
+            _of(self._garbage_bytes, table).set(run.left.size)
             _of(self._oldest, table).set(run.oldest_garbage_s or 0)
         if run.dry_run:
             return
@@ -118,7 +162,35 @@ class Metrics:
         _of(self._aborted, table).inc(run.aborted)
         _of(self._checkpoints, table).inc(run.checkpoint is not None)
 
+    def _saw(self, table: str, health: TableHealth, *, is_published: bool) -> None:
+        """`is_published`: whether the vacuum has tried to publish, so that it is known which publications lag."""
+        pending, oldest = health.pending, max(((health.at - it.started) for it in health.pending or ()), default=None)
+        facts: dict[str, float | None] = {
+            "live_files": health.live_files,
+            "live_bytes": health.live_size,
+            "small_files": health.small.objects,
+            "small_bytes": health.small.size,
+            "pending_transactions": None if pending is None else len(pending) + health.other_pending,
+            "pending_oldest_seconds": None if pending is None else max(0.0, oldest.total_seconds() if oldest else 0.0),
+            "last_commit_timestamp_seconds": health.last_commit.at.timestamp() if health.last_commit else None,
+            "checkpoint_timestamp_seconds": health.checkpoint.timestamp() if health.checkpoint else None,
+            "commits_since_checkpoint": health.commits_since_checkpoint,
+        }
+        for name, fact in facts.items():
+            if fact is None:
+                self._state[name].remove_by_labels({"table": label(table)})
+            else:
+                _of(self._state[name], table).set(fact)
+        for lag in health.streams:
+            for what, count in (("commits", lag.commits), ("files", lag.files), ("bytes", lag.size_bytes)):
+                _of(self._behind[what], table, lag.query).set(count)
+        if is_published:
+            self._lag.remove_by_labels({"table": label(table)})
+            since = {it.format: it.since or health.at for it in health.behind}
+            for name in health.publications:
+                _of(self._lag, table, name).set(max(0.0, (health.at - since.get(name, health.at)).total_seconds()))
+
     def forget(self, table: str) -> None:
         """Removes the metrics of a table that is gone: its ages would raise alarms for ever."""
-        for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success, *self._behind.values()):
+        for metric in self._of_tables:
             metric.remove_by_labels({"table": label(table)})

@@ -27,7 +27,8 @@ from dbio_commit.base.texts import plain
 from dbio_commit.feed.streams import StreamLag
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.options import CompactOptions
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
+from dbio_commit.upkeep.publish import published_at
 from dbio_commit.upkeep.report.health import TableHealth, look
 from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
 from vacuum.compaction import CompactionSummary, compact_table
@@ -59,6 +60,8 @@ class Job:
     """The options for `compact_in_process`."""
     streams: Sequence[str] = ()
     """The checkpoints of streams that read the table."""
+    target_size: int = TARGET_BYTES
+    """Files that are small beside this size, in bytes, are counted."""
     secrets: Collection[str] = field(repr=False)
     """Texts that its log must not show."""
 
@@ -214,22 +217,24 @@ def _do(job: Job, stop: Event) -> _Answer:
         if job.compact:
             return _Answer(compaction=compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set))
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
-        health = None if report.stopped else _look(table, report, job.streams)
+        health = None if report.stopped else _look(table, report, job)
     except Exception as error:  # any error: the service logs it, and continues with other tables
         trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
         return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
     return _Answer(summary=replace(RunSummary.of(report), health=health))
 
 
-def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> TableHealth | None:
-    """The health of the table for the service's page, from another read of the log. An error is only logged, as the run
-    is done."""
+def _look(table: Table, report: VacuumReport, job: Job) -> TableHealth | None:
+    """The health of the table for the page and the metrics, from another read of the log. An error is only logged, as
+    the run is done."""
     try:
         return look(
             table.snapshot(),
             at=table.clock.now(),
             vacuumed=in_short(report),
-            streams=[lag for checkpoint in checkpoints if (lag := _lag(table, checkpoint))],
+            streams=[lag for checkpoint in job.streams if (lag := _lag(table, checkpoint))],
+            behind={it: (published_at(table.store, it), why) for it, why in report.behind.items()},
+            target_size=job.target_size,
         )
     except Exception as error:
         is_bug = not isinstance(error, DbioError)

@@ -26,15 +26,27 @@ from dbio_commit.upkeep.report.page import render_index, render_page
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
-from vacuum.discovery import FoundTable, find_tables
-from vacuum.events import KINDS, Outcome, failure_text, log_compaction, log_failure, log_run, named
+from vacuum.discovery import FoundTable, Matches, find_tables
+from vacuum.events import (
+    KINDS,
+    Outcome,
+    cause_of,
+    cause_text,
+    failure_text,
+    log_compaction,
+    log_failure,
+    log_run,
+    named,
+)
 from vacuum.metrics import Metrics
 from vacuum.process import Job, compact_in_process, vacuum_in_process
-from vacuum.states import State, facts_of, link_to, rendered, subject_of
+from vacuum.states import State, facts_of, link_to, pattern_of, rendered, subject_of
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
 _LATE_S = 60.0
+
+NO_TABLE = "no table matches"
 
 
 class Vacuum(Protocol):
@@ -117,17 +129,17 @@ class Service:
             self._unfinished.append(entry)
             return
         try:
-            tables = find_tables(entry, self.entries)
+            found = find_tables(entry, self.entries)
         except Exception as error:  # any error is logged here: nothing above would
             log_failure(_log.bind(**named(entry)), error)
             if entry.is_pattern:
                 self._not_expanded(entry, error)
             else:
-                self._ended(entry.name, Outcome.FAILED, 0.0, failure_text(error))
+                self._ended(entry.name, Outcome.FAILED, 0.0, failure_text(error), cause=self._cause(error))
             return
         if entry.is_pattern:
-            self._expanded(entry, {table.url for table in tables})
-        for table in tables:
+            self._expanded(entry, found)
+        for table in found.tables:
             self._begin(table)
 
     def finish(self) -> None:
@@ -157,8 +169,13 @@ class Service:
             states = {label(name): state for name, state in sorted(self._tables.items())}
             shown = {name: state for name, state in states.items() if table in (None, name)}
             subjects = [subject_of(name, state, now) for name, state in shown.items()]
+            patterns = [
+                pattern_of(label(name), state, now)
+                for name, state in sorted(self._patterns.items())
+                if state.outcome is Outcome.FAILED
+            ]
         if table is None:
-            return rendered(subjects, lambda its: render_index(its, at=now, link=link_to))
+            return rendered([*patterns, *subjects], lambda its: render_index(its, at=now, link=link_to))
         return rendered(subjects, lambda its: render_page(its, at=now, back="/report")) if subjects else None
 
     # --- one table ------------------------------------------------------------------------------------------------
@@ -178,32 +195,34 @@ class Service:
                 self._unfinished.append(table)
             else:
                 job = table.job(self._secrets)
-                self._run_vacuum(table, job, said=self._run_compaction(job) if job.compact else "")
+                said, cause = self._run_compaction(job) if job.compact else ("", "")
+                self._run_vacuum(table, job, said=said, cause=cause)
         except Exception as error:  # an error outside of the run, which the pool would not show
             log_failure(_log.bind(**named(table)), error)
-            self._ended(table.url, Outcome.FAILED, 0.0, failure_text(error))
+            self._ended(table.url, Outcome.FAILED, 0.0, failure_text(error), cause=self._cause(error))
         finally:
             with self._lock:
                 self._tables[table.url].busy = False
 
-    def _run_compaction(self, job: Job) -> str:
-        """Compacts, and returns the result in words. Raises nothing, so that the vacuum runs in any case."""
+    def _run_compaction(self, job: Job) -> tuple[str, str]:
+        """Compacts. Returns the result in words, and why it failed. Raises nothing, so that the vacuum runs in any
+        case."""
         log, started = _log.bind(table=label(job.url)), self._clock.monotonic()
-        outcome, done = Outcome.FAILED, None
+        outcome, done, cause = Outcome.FAILED, None, ""
         try:
             done = self._compact(job, stop=self.stop)
         except Exception as error:
             log_failure(log, error, "compaction failed", seconds=round(self._clock.monotonic() - started, 3))
-            text = f"compaction {failure_text(error)}"
+            text, cause = f"compaction {failure_text(error)}", f"Compaction: {self._cause(error)}"
         else:
             outcome, text = Outcome.STOPPED if done.stopped else Outcome.OK, done.text
             log_compaction(log, done, outcome, self._clock.monotonic() - started)
         self.metrics.compacted(job.url, done)
         with self._lock:
             self._tables[job.url].compaction = outcome
-        return f"{text}; "
+        return f"{text}; ", cause
 
-    def _run_vacuum(self, table: FoundTable, job: Job, *, said: str) -> None:
+    def _run_vacuum(self, table: FoundTable, job: Job, *, said: str, cause: str) -> None:
         entry, log = table.entry, _log.bind(**named(table))
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, health, started = Outcome.FAILED, None, self._clock.monotonic()
@@ -212,25 +231,39 @@ class Service:
         except Exception as error:  # any error is a failure of this table only
             duration_s = self._clock.monotonic() - started
             log_failure(log, error, seconds=round(duration_s, 3))
-            result = failure_text(error)
+            result, cause = failure_text(error), self._cause(error)
         else:
             duration_s = self._clock.monotonic() - started
             outcome = Outcome.FAILED if run.failed else Outcome.STOPPED if run.stopped else Outcome.OK
             self.metrics.reported(table.url, run)
             log_run(log, run, outcome, duration_s)
             result, health = run.text, run.health
+            if run.failures:
+                first = run.failures[0]
+                cause = cause_text(f"{run.failed:,} things failed, first {first.path}: {first.message}", self._secrets)
             if run.stopped:
                 self._unfinished.append(table)
-        self._ended(table.url, outcome, duration_s, said + result, health)
+        self._ended(table.url, outcome, duration_s, said + result, health, cause=cause)
+
+    def _cause(self, error: Exception) -> str:
+        return cause_of(error, self._secrets)
 
     def _ended(
-        self, name: str, outcome: Outcome, duration_s: float, result: str, health: TableHealth | None = None
+        self,
+        name: str,
+        outcome: Outcome,
+        duration_s: float,
+        result: str,
+        health: TableHealth | None = None,
+        *,
+        cause: str = "",
     ) -> None:
         now = self._clock.now()
         self.metrics.ended(name, duration_s, failed=outcome is Outcome.FAILED)
         with self._lock:
             state = self._tables[name]
-            state.last_run, state.outcome, state.result = now, outcome, result
+            state.last_run, state.outcome, state.result, state.cause = now, outcome, result, cause
+            self.metrics.set_failed(name, Outcome.FAILED in (outcome, state.compaction))
             state.health = health or state.health
             if outcome is Outcome.OK:
                 state.last_success = now
@@ -248,15 +281,20 @@ class Service:
             self.metrics.expect(name)
         return self._tables[name]
 
-    def _expanded(self, entry: ConfigEntry, found: set[str]) -> None:
-        if not found:
+    def _expanded(self, entry: ConfigEntry, found: Matches) -> None:
+        self.metrics.matched(entry.name, found.count)
+        if not found.count:
             _log.warning("no table matches", **named(entry))
+        urls, now = {table.url for table in found.tables}, self._clock.now()
         with self._lock:
             pattern = self._patterns[entry.name]
-            pattern.last_run = pattern.last_success = self._clock.now()
-            pattern.outcome, pattern.result = Outcome.OK, "" if found else "no table matches"
+            pattern.last_run = now
+            if found.count:
+                pattern.last_success, pattern.outcome, pattern.result, pattern.cause = now, Outcome.OK, "", ""
+            else:
+                pattern.outcome, pattern.result, pattern.cause = Outcome.FAILED, NO_TABLE, NO_TABLE
             known = {name for name, state in self._tables.items() if state.entry == entry and not state.busy}
-            for name in known - found:
+            for name in known - urls:
                 del self._tables[name]
                 self.metrics.forget(name)
 
@@ -265,6 +303,7 @@ class Service:
         with self._lock:
             pattern = self._patterns[entry.name]
             pattern.last_run, pattern.outcome, pattern.result = self._clock.now(), Outcome.FAILED, failure_text(error)
+            pattern.cause = self._cause(error)
 
     def _entry(self, name: str) -> ConfigEntry:
         return next(entry for entry in self.entries if entry.name == name)

@@ -32,6 +32,8 @@ class State:
     last_success: datetime | None = None
     result: str = ""
     """How the last run ended, in words."""
+    cause: str = ""
+    """Why the last run failed, or the compaction before it, for the page; "" if neither did."""
     compaction: Outcome | None = None
     """How the compaction before the last vacuum ended; None without one."""
     health: TableHealth | None = None
@@ -62,7 +64,7 @@ def link_to(table: str) -> str:
 
 
 def subject_of(name: str, state: State, now: datetime) -> Subject:
-    """A table for the page. Errors are only in the log: not everyone who may see the page may read them."""
+    """A table for the page."""
     failed, overdue = state.outcome is Outcome.FAILED, is_overdue(state, now)
     uncompacted = state.compaction is Outcome.FAILED
     troubles = {"vacuum failed": failed, "overdue": overdue, "compaction failed": uncompacted}
@@ -70,8 +72,15 @@ def subject_of(name: str, state: State, now: datetime) -> Subject:
     said = next((trouble for trouble, is_true in troubles.items() if is_true), fine)
     ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
     ran += "; compaction failed" if ran and uncompacted else ""
-    note = f"{ran}; see the log for the reason" if failed or uncompacted else ran
-    return Subject(name=name, health=state.health, note=note, said=said, failed=any(troubles.values()))
+    return Subject(
+        name=name, health=state.health, note=ran, cause=state.cause, said=said, failed=any(troubles.values())
+    )
+
+
+def pattern_of(name: str, state: State, now: datetime) -> Subject:
+    """A pattern for the page, if it has no table or could not be listed."""
+    note = f"Last listing: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
+    return Subject(name=name, note=note, cause=state.cause, said="pattern failed", failed=True, has_page=False)
 
 
 def rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], str]) -> str:
@@ -85,7 +94,7 @@ def rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], 
                 render([it])
             except Exception as error:
                 log_failure(_log.bind(table=it.name), error, "table not shown")
-                return Subject(name=it.name, note="It cannot be shown; see the log for the reason", failed=True)
+                return Subject(name=it.name, note="It cannot be shown; see the log", failed=True, has_page=it.has_page)
             return it
 
         return render([shown(it) for it in subjects])

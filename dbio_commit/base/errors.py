@@ -25,20 +25,34 @@
 Every message has the facts (path, tid, sizes) and the next step. No message has a credential.
 """
 
-from dbio_commit.base.texts import visible
+from dbio_commit.base.texts import shortened, visible
 
 
 class DbioError(Exception):
     """Every error that dbio raises on purpose.
 
     Each argument is a line of the message. Texts from a table may be part of it: line breaks and escape sequences in
-    them are escaped."""
+    them are escaped. A message that names very many things is cut in the middle, so that it fits a log or a notebook.
+    """
 
     def __init__(self, *lines: object) -> None:
-        super().__init__(*(visible(str(line)) for line in lines))
+        super().__init__(*_bounded([visible(str(line)) for line in lines]))
 
     def __str__(self) -> str:
         return "\n".join(self.args)
+
+
+_MOST_LINES = 60
+_MOST_CHARACTERS = 4000
+"""Of a line."""
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    """The lines, with a bound on their number and on their length. The end of each stays: it has the next step."""
+    if len(lines) > _MOST_LINES:
+        left_out = len(lines) - _MOST_LINES + 1
+        lines = [*lines[: _MOST_LINES - 11], f"… {left_out:,} lines left out …", *lines[-10:]]
+    return [shortened(line, _MOST_CHARACTERS) for line in lines]
 
 
 class CommitConflictError(DbioError):

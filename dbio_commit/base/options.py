@@ -22,6 +22,18 @@ CHECKPOINT_EVERY = "DBIO_CHECKPOINT_EVERY"
 """The environment variable that `checkpoint_every` reads."""
 
 
+PROVENANCE = "DBIO_PROVENANCE"
+"""The environment variable that `records_provenance` reads."""
+
+
+def records_provenance() -> bool:
+    """Whether the commits of this process record who made them. Raises InvalidInputError for another text."""
+    text = os.environ.get(PROVENANCE, "on")
+    if text not in ("on", "off"):
+        raise InvalidInputError(f"{PROVENANCE}={text!r:.100} is neither on nor off; change it, or unset it")
+    return text == "on"
+
+
 def checkpoint_every() -> int:
     """After about so many commits a writer writes a checkpoint, so that a table that nobody vacuums is read fast.
 

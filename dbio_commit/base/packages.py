@@ -25,6 +25,11 @@ def missing(package: str, *, what: str, extra: str | None = None, why: str = "")
     return error
 
 
+def is_of(package: str, value: object) -> bool:
+    """Whether the class of the value, or one that it derives from, is the package's. Imports nothing."""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
+
+
 @contextmanager
 def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
     """For imports inside the block: raises MissingPackageError if one of their packages is not installed.

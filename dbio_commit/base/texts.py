@@ -25,6 +25,19 @@ def label(name: str) -> str:
     return visible(name.replace("\\", "\\\\"))
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, if it has at most `most` characters; else its beginning, how much is left out, and its end."""
+    if len(text) <= most:
+        return text
+    kept = max(0, most - len(_left_out(len(text))))
+    end = kept // 4
+    return f"{text[: kept - end]}{_left_out(len(text) - kept)}{text[len(text) - end :]}"
+
+
+def _left_out(characters: int) -> str:
+    return f"… {characters:,} characters left out …"
+
+
 def plain(value: Any, write: Callable[[str], str] = visible) -> Any:
     """The value in types of JSON; each text in it, at any depth, goes through `write`."""
     if value is None or isinstance(value, bool | int | float):

@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 from dbio_commit.base.texts import command
+from dbio_commit.cli.log import app_json, app_text
 from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
+from dbio_commit.cli.provenance import by_text, provenance_json
 from dbio_commit.commit.root import MAX_LIFE_S
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry
@@ -38,6 +40,7 @@ def print_check(report: CheckReport) -> None:
     print_part("another tool's vacuum", text_column("its traces"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
+    print_part("engines that cannot read the Delta log", text_column("why"), report.unread_by)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), _statistics(report))
     print_part("pending", _PENDING, report.pending)
@@ -63,6 +66,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "strange": report.strange,
         "redated_until": report.redated_until,
         "publications": report.publications,
+        "unread_by": report.unread_by,
         "refused_settings": report.refused_settings,
         "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
@@ -96,7 +100,8 @@ def _named(problems: Mapping[str, str]) -> list[str]:
 
 def _pending_json(it: PendingTransaction) -> dict[str, Any]:
     age_s = int(it.age.total_seconds())
-    return {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
+    known = {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
+    return {**known, "app": app_json(it.app), "provenance": provenance_json(it.provenance)}
 
 
 def _facts(report: CheckReport) -> Mapping[str, str]:
@@ -191,9 +196,15 @@ _MISREAD: list[Column[tuple[str, str]]] = [
 _PENDING: list[Column[PendingTransaction]] = [
     Column("tid", lambda pending: pending.tid),
     Column("age", lambda pending: pending.age, age_text, right=True),
-    Column("started", lambda pending: pending.started, time_text, least_width=80),
+    Column("started", lambda pending: pending.started, time_text, least_width=100),
     Column("files", lambda pending: pending.files, number_text, right=True),
     Column("size", lambda pending: pending.size, size_text, right=True, least_width=60),
+    Column("by", lambda pending: by_text(pending.provenance), fold=True, least_width=60),
+    Column("application", lambda pending: app_text(pending.app), fold=True, least_width=120),
+    Column(
+        "spark", lambda pending: pending.provenance and pending.provenance.spark_application, fold=True, least_width=80
+    ),
+    Column("message", lambda pending: pending.provenance and pending.provenance.message, fold=True, least_width=140),
 ]
 
 _GARBAGE: list[Column[tuple[Reason, Sequence[Entry]]]] = [

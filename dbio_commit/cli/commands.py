@@ -18,8 +18,12 @@ from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
+from dbio_commit.cli.diff import diff_json, print_diff
+from dbio_commit.cli.doctor import findings_json, look_around, print_findings
 from dbio_commit.cli.drop import drop_json, print_drop
+from dbio_commit.cli.erase import erasure_json, print_erasure
 from dbio_commit.cli.files import print_files, snapshot_json
+from dbio_commit.cli.log import Choice, commit_json, print_log, print_trace, refuse_both, trace_json
 from dbio_commit.cli.output import one_line, print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
@@ -28,20 +32,15 @@ from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.serve import pairs, run_server
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
-from dbio_commit.cli.transactions import (
-    adoption_json,
-    commit_json,
-    print_adoption,
-    print_log,
-    print_transaction,
-    transaction_json,
-)
+from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.log.unlike import silent
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
+from dbio_commit.upkeep.chosen import parse_values
 from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
+from dbio_commit.upkeep.doctor import Verdict
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
 from dbio_commit.upkeep.rebuild import Rebuilt, rebuild_checkpoint
@@ -62,6 +61,7 @@ _Path = Annotated[
 _Tid = Annotated[
     str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as shown by log or check.")
 ]
+_Message = Annotated[str | None, typer.Option(metavar="TEXT", show_default=False, help="A message for `dbio log`.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, also for an error.")]
 
 
@@ -104,9 +104,10 @@ def files(
     In a pipe: path, bytes, tid and partition of each file, separated by tabs.
     """
     with _errors(as_json):
-        snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
-        found = snapshot if where is None else snapshot.where(where)
-        left_out = len(snapshot.files) - len(found.files)
+        with status("reading the log"):
+            snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+            found = snapshot if where is None else snapshot.where(where)
+            left_out = len(snapshot.files) - len(found.files)
         if as_json:  # a large table's files are read only now
             print_json(snapshot_json(found, left_out=left_out))
         else:
@@ -119,7 +120,7 @@ def schema(path: _Path, as_json: _Json = False) -> None:
 
     In a pipe: name, type, and "partition" for a partition column, separated by tabs.
     """
-    with _errors(as_json):
+    with _errors(as_json, "reading the columns"):
         table = Table(path)
         columns, snapshot = table.schema(), table.snapshot()
     if as_json:
@@ -129,18 +130,66 @@ def schema(path: _Path, as_json: _Json = False) -> None:
 
 
 @app.command()
-def log(path: _Path, as_json: _Json = False) -> None:
+def log(
+    path: _Path,
+    number: Annotated[
+        int | None, typer.Option("-n", "--number", metavar="N", min=1, help="At most so many commits.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME|TID", help="Only commits from then on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME|TID", help="Only commits until then.")] = None,
+    app_id: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only commits of this application.")] = None,
+    operation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only commits of this operation, such as append, or merge.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The commits that added and removed this data file.")
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only commits that added or removed files there; repeatable."),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
     """List the commits, newest first.
 
-    In a pipe: tid, time, operation, files added, files removed, rows, bytes, application; separated by tabs.
+    In a pipe: tid, time, operation, files added, files removed, rows, bytes, application, message, user@host; separated
+    by tabs. With --file, what the commit did to the file comes first.
     """
-    with _errors(as_json):
+    choice = Choice(most=number, since=since, until=until, app=app_id, operation=operation)
+    with _errors(as_json, "reading the log"):
+        refuse_both(file, partition or (), choice)
         table = Table(path)
-        commits = table.history()
-    if as_json:
+        trace = table.trace(file) if file is not None else None
+        known = () if trace else table.history(partition=parse_values(partition) if partition else None)
+        commits = choice.of(known)
+        sum(commit.removed_files for commit in commits)  # reads what is to be printed
+    if trace:
+        print_json(trace_json(table.url, trace)) if as_json else print_trace(trace, table.clock.now())
+    elif as_json:
         print_json({"url": table.url, "commits": [commit_json(commit) for commit in commits]})
     else:
         print_log(commits, table.clock.now())
+
+
+@app.command()
+def diff(
+    path: _Path,
+    first: Annotated[str, typer.Argument(metavar="TIME|TID", show_default=False, help="The first state.")],
+    second: Annotated[
+        str | None, typer.Argument(metavar="TIME|TID", show_default=False, help="The second state; by default, now.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show how two states of a table differ: rows, files, partitions, columns and settings.
+
+    In a pipe: "removed" or "added", path and bytes of each file that only one of the states has; separated by tabs.
+    """
+    with _errors(as_json, "comparing the states"):
+        found = Table(path).diff(first, second)
+    if as_json:
+        print_json(diff_json(found))
+    else:
+        print_diff(found)
 
 
 @app.command()
@@ -158,7 +207,7 @@ def changes(
 
     In a pipe: tid, time, operation, files and rows added, files and rows removed, rows updated; separated by tabs.
     """
-    with _errors(as_json):
+    with _errors(as_json, "reading the log"):
         table = Table(path)
         found = table.changes(start, end)
     if as_json:
@@ -180,7 +229,7 @@ def lag(
 
     In a pipe: query, last batch, commits, files, bytes, and the time of the oldest commit, separated by tabs.
     """
-    with _errors(as_json):
+    with _errors(as_json, "reading the log"):
         table = Table(path)
         lags = [table.lag(checkpoint) for checkpoint in checkpoints]
     if as_json:
@@ -192,7 +241,7 @@ def lag(
 @app.command()
 def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Show one transaction: its state, and the files that it added and removed."""
-    with _errors(as_json):
+    with _errors(as_json, "reading the log"):
         table = Table(path)
         report = table.show(tid)
     if as_json:
@@ -214,7 +263,8 @@ def check(
     With --files, also for files that some engines cannot read or misread. Exits with 1 if something is wrong. Pending
     transactions and garbage are normal.
     """
-    with _errors(as_json), progress() if files else nullcontext(silent) as show_progress:
+    shows = progress() if files else nullcontext(silent)
+    with _errors(as_json, "" if files else "checking the table"), shows as show_progress:
         report = Table(path).check(files, progress=show_progress)
     if as_json:
         print_json(check_json(report))
@@ -316,7 +366,9 @@ def compact(
     sort_by: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["sort_by"])] = "",
     z_order: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["z_order"])] = "",
     min_files: Annotated[int, typer.Option(metavar="NUMBER", help=COMPACT_HELP["min_files"])] = 1,
+    rewrite_types: Annotated[bool, typer.Option("--rewrite-types", help=COMPACT_HELP["rewrite_types"])] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    message: _Message = None,
     as_json: _Json = False,
 ) -> None:
     """Merge small files into large ones, in each partition. The rows stay the same.
@@ -333,7 +385,9 @@ def compact(
                 sort_by=_split(sort_by),
                 z_order=_split(z_order),
                 min_files=min_files,
+                rewrite_types=rewrite_types,
                 dry_run=dry_run,
+                message=message,
             )
     if as_json:
         print_json(compaction_json(report))
@@ -353,7 +407,7 @@ def checkpoint(
     as_json: _Json = False,
 ) -> None:
     """Write a checkpoint: the state of the log in one object, so that reading the table takes fewer requests."""
-    with _errors(as_json):
+    with _errors(as_json, "writing a checkpoint"):
         table = Table(path)
         table.refuse_partition()
         done = rebuild_checkpoint(table.store, table.clock) if rebuild else Rebuilt(table.checkpoint())
@@ -373,17 +427,21 @@ def checkpoint(
 def copy(
     path: _Path,
     target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="An empty path.")],
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME|TID", help="Only a state: makes another table of it, with one commit.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Copy a table to another path: files, history, columns and settings, as they are now.
 
     The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
-    new times.) Commits during the copy are not copied: to move a table, stop its writers first.
+    new times.) Commits during the copy are not copied: to move a table, stop its writers first. With --as-of, the copy
+    is another table, without the history.
     """
     with _errors(as_json):
         table = Table(path)
         with status("copying the table"):
-            report = table.copy(target)
+            report = table.copy(target, as_of=as_of)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
         print_json({**facts, "size": report.size, "copied_from": table.url})
@@ -399,16 +457,17 @@ def set_settings(
         list[str] | None,
         typer.Argument(metavar="[NAME=TEXT]...", show_default=False, help="Settings; an empty text removes one."),
     ] = None,
+    message: _Message = None,
     as_json: _Json = False,
 ) -> None:
     """Change settings of a table, such as publish=delta,spark, and show all of them.
 
     In a pipe: name and value of each setting, separated by a tab.
     """
-    with _errors(as_json):
+    with _errors(as_json, "changing the settings"):
         table = Table(path)
         sets = parse_changes(changes or ())
-        settings = (table.set(sets).settings or {}) if sets else table.settings()
+        settings = (table.set(sets, message=message).settings or {}) if sets else table.settings()
     if as_json:
         print_json(settings_json(table.url, settings))
     else:
@@ -430,7 +489,7 @@ def publish(
     They read exactly this snapshot until the next publication. In a pipe: format, number, tid, files, files added,
     files removed, and whether anything was new, separated by tabs.
     """
-    with _errors(as_json):
+    with _errors(as_json, "publishing the table"):
         table = Table(path)
         done = table.publish(to)
     if as_json:
@@ -440,7 +499,7 @@ def publish(
 
 
 @app.command()
-def adopt(path: _Path, as_json: _Json = False) -> None:
+def adopt(path: _Path, message: _Message = None, as_json: _Json = False) -> None:
     """Turn a directory of plain Parquet files, or one that Databricks wrote, into a table of the files visible now.
 
     Reads the footer of each file, and records the columns. Moves and deletes nothing.
@@ -450,7 +509,7 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
     with _errors(as_json):
         table = Table(path)
         with progress() as show_progress:
-            commit = table.adopt(progress=show_progress)
+            commit = table.adopt(progress=show_progress, message=message)
     if as_json:
         print_json(adoption_json(table.url, commit))
     else:
@@ -463,18 +522,30 @@ def restore(
     as_of: Annotated[
         str, typer.Argument(metavar="TIME|TID", show_default=False, help="A state that `dbio log` lists.")
     ],
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Restore only this partition; once for each column."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Restore only partitions for which it holds: \"day >= '2026-11-20'\"."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    message: _Message = None,
     as_json: _Json = False,
 ) -> None:
-    """Bring a table back to an earlier state. This is one commit, which can be undone in the same way.
+    """Bring a table, or some partitions of it, back to an earlier state, by one commit.
 
-    In a terminal, asks before it removes files. Fails if vacuum has deleted files of that state, if the table had no
-    commit then, or if another commit comes meanwhile.
+    The commit can be undone in the same way. A condition uses partition columns only. In a terminal, asks before it
+    removes files. Fails if vacuum has deleted files of that state, if the table had no commit then, or if another
+    commit comes meanwhile.
     """
     with _errors(as_json):
         table = Table(path)
-        plan = table.plan_restore(as_of)
+        values = parse_values(partition) if partition else None
+        with status("comparing the states"):
+            plan = table.plan_restore(as_of, partition=values, where=where)
         if dry_run:
             facts = {"url": table.url, "as_of": as_of, "added": len(plan.back), "removed": len(plan.goes)}
             back, goes = count_text(len(plan.back), "file"), total_text(plan.goes)
@@ -482,21 +553,23 @@ def restore(
             return print_json({**facts, "dry_run": True}) if as_json else say(what)
         if plan.goes and not yes and _is_interactive():
             _confirm(f"Remove {total_text(plan.goes)} from {table.url}?")
-        commit = table.restore(plan)
+        with status("copying files"):
+            commit = table.restore(plan, message=message)
     counts = {"added": commit.added_files, "removed": commit.removed_files}
     if as_json:
         print_json({"url": table.url, "tid": commit.tid, "as_of": as_of, **counts})
     else:
+        part = ", of some partitions," if plan.is_part else ""
         say(
-            f"restored {table.url} as of {as_of} by {commit.tid}: {count_text(commit.added_files, 'file')} came back "
-            f"as copies, {commit.removed_files:,} removed"
+            f"restored {table.url}{part} as of {as_of} by {commit.tid}: {count_text(commit.added_files, 'file')} came "
+            f"back as copies, {commit.removed_files:,} removed"
         )
 
 
 @app.command()
 def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Abort a pending transaction. Its writer can then no longer commit it."""
-    with _errors(as_json):
+    with _errors(as_json, "aborting the transaction"):
         table = Table(path)
         before = table.show(tid)
         table.abort(tid)
@@ -533,6 +606,60 @@ def drop(
         print_json(drop_json(report))
     else:
         print_drop(report)
+
+
+@app.command()
+def doctor(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", show_default=False, help="A table, or where one is to be: a path or a URL.")
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Look whether tables can be written at a path: credentials, put-if-absent, clocks, versions, and Spark's Python.
+
+    Creates one small object there, and deletes it. Exits with 1 if there is a problem, and says what to do. In a pipe:
+    verdict, what, what was found and what to do, separated by tabs.
+    """
+    with _errors(as_json, "looking at the store"):
+        findings = [*look_around(path)]
+    if as_json:
+        print_json(findings_json(path, findings))
+    else:
+        print_findings(findings)
+    if any(it.verdict is Verdict.PROBLEM for it in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def erase(
+    path: _Path,
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", show_default=False, help='Which rows, in Spark\'s SQL: "user_id = 17".')
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Erase rows for good, as a person may demand: from files, earlier states, statistics, markers and publications.
+
+    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. Deletes the rows with a
+    Spark on this machine, if there are any. Run it again after a failure, and after pending transactions have ended.
+
+    Exits with 1 if something may be left in the table. In a pipe: path, bytes, age in seconds and reason of each
+    deleted object, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        if not (dry_run or yes):
+            _confirm(f"Erase rows of {table.url} where {where}, and all earlier states that hold them?", "erased")
+        with progress() as show_progress:
+            report = table.erase(where, dry_run=dry_run, progress=show_progress)
+    if as_json:
+        print_json(erasure_json(report))
+    else:
+        print_erasure(report)
+    if not report.ok:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -603,18 +730,22 @@ def _is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def _confirm(question: str) -> None:
+def _confirm(question: str, done: str = "removed") -> None:
     """Raises InvalidInputError if there is no terminal, and Abort if the answer is no."""
     if not _is_interactive():
-        raise InvalidInputError("nothing was removed: confirmation needs a terminal; pass --yes to go without")
+        raise InvalidInputError(f"nothing was {done}: confirmation needs a terminal; pass --yes to go without")
     typer.confirm(visible(question), abort=True, err=True)
 
 
 @contextmanager
-def _errors(as_json: bool) -> Iterator[None]:
-    """Turns a DbioError into a message and an exit code. Any other error is a bug, and stays a traceback."""
+def _errors(as_json: bool, doing: str = "") -> Iterator[None]:
+    """Turns a DbioError into a message and an exit code. Any other error is a bug, and stays a traceback.
+
+    `doing` is shown with a spinner, if the block takes long.
+    """
     try:
-        yield
+        with status(doing) if doing else nullcontext():
+            yield
     except DbioError as error:
         if as_json:
             print_json({"error": type(error).__name__, "message": str(error)})

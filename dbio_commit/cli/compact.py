@@ -29,6 +29,7 @@ def compaction_json(report: CompactReport) -> dict[str, Any]:
         "before": {"files": report.files_before, "size": report.bytes_before},
         "after": {"files": report.files_after, "size": report.bytes_after},
         "commits": report.commits,
+        "other_types": report.other_types,
         "compacted": [_compacted_json(it) for it in report.compacted],
         "left": [{"files": it.paths, "size": it.size, "reason": it.reason} for it in report.left],
     }
@@ -46,13 +47,15 @@ def _compacted_json(it: Compacted) -> dict[str, Any]:
 
 
 def _facts(report: CompactReport) -> Mapping[str, str]:
-    if not report.compacted and not report.left:
-        return {"compacted": "nothing: no two small files fit into one"}
     would, most = ("would be ", "at most ") if report.dry_run else ("", "")
+    other = "" if report.other_types is None else count_text(report.other_types, "file")
+    if not report.compacted and not report.left:
+        return {"compacted": "nothing: no two small files fit into one", "of other types": other}
     left = sum(len(it.paths) for it in report.left)
     return {
         f"{would}compacted": files_text(report.files_before, report.bytes_before),
         "into": f"{count_text(report.files_after, 'file')}, {most}{size_text(report.bytes_after)}",
+        "of other types": f"{other}, of all that were looked at" if other else "",
         "in": count_text(len(report.commits), "commit") if report.commits else "",
         "left": f"{count_text(left, 'file')} for the next time" if left else "",
     }

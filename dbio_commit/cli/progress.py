@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Lock, Timer
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -30,12 +31,31 @@ def progress() -> Iterator[Progress]:
         yield show
 
 
+LATE_S = 2.0
+"""A command that takes less shows no spinner."""
+
+
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """Shows the text and a spinner."""
+    """Shows the text and a spinner, if the block takes more than 2 s."""
     console = Console(stderr=True)
-    if console.is_terminal and not in_pipe():
-        with console.status(text):
-            yield
-    else:
+    if not console.is_terminal or in_pipe():
         yield
+        return
+    spinner, over, lock = console.status(text), Event(), Lock()
+
+    def show() -> None:
+        with lock:
+            if not over.is_set():
+                spinner.start()
+
+    timer = Timer(LATE_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            over.set()
+            spinner.stop()

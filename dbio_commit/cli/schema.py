@@ -8,6 +8,7 @@ from typing import Any
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
+from dbio_commit.protocol.markers.schema import type_text
 
 
 def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
@@ -38,26 +39,12 @@ def summarise(schema: Mapping[str, Any] | None, added: Sequence[FileInfo] = ()) 
     """For each column in the schema or in statistics: name, type, and bounds over all files."""
     fields = schema.get("fields") if schema else None
     types = {
-        str(field["name"]): _type(field.get("type")) + ("" if field.get("nullable", True) else " not null")
+        str(field["name"]): type_text(field.get("type")) + ("" if field.get("nullable", True) else " not null")
         for field in (fields if isinstance(fields, list) else ())
         if isinstance(field, dict) and "name" in field
     }
     types |= {column: types.get(column, "") for file in added for column in file.statistics or ()}
     return [(name, kind, _overall(added, name, kind)) for name, kind in types.items()]
-
-
-def _type(kind: Any) -> str:
-    """A type in Spark's JSON as text, nearly as in Spark's SQL."""
-    match kind:
-        case str():
-            return kind
-        case {"type": "array", "elementType": element}:
-            return f"array<{_type(element)}>"
-        case {"type": "map", "keyType": key, "valueType": value}:
-            return f"map<{_type(key)},{_type(value)}>"
-        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, dict) for field in fields):
-            return f"struct<{','.join(str(field.get('name')) + ':' + _type(field.get('type')) for field in fields)}>"
-    return json.dumps(kind)
 
 
 def _overall(files: Sequence[FileInfo], column: str, kind: str) -> Bounds:

@@ -1,97 +1,25 @@
-"""`dbio log`, `dbio show` and `dbio adopt`: prints commits, and transactions that have not committed."""
+"""`dbio show` and `dbio adopt`: prints a transaction, committed or not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, text_column
+from dbio_commit.cli.log import app_json, commit_json
+from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
+from dbio_commit.cli.provenance import provenance_facts, provenance_json
 from dbio_commit.cli.schema import summarise, without_nan
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.upkeep.figures import (
-    age_text,
     count_text,
     known_size,
     moment_text,
     number_text,
     size_text,
-    time_text,
     total_json,
     total_text,
 )
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
-
-# --- dbio log -----------------------------------------------------------------------------------------------------
-
-
-def print_log(commits: Sequence[Commit], now: datetime) -> None:
-    columns = _commit_columns(now)
-    if in_pipe():
-        print_lines([column for column in columns if column.name != "age"], commits)
-    elif commits:
-        print_pages(columns, commits)
-    else:
-        say("no commits", style="bold")
-
-
-def commit_json(commit: Commit) -> dict[str, Any]:
-    return {
-        "tid": commit.tid,
-        "time": commit.timestamp,
-        "operation": commit.operation,
-        "data_change": commit.marker.is_data_change,
-        "added_files": commit.added_files,
-        "removed_files": commit.removed_files,
-        "rows": _rows(commit),
-        "size": _bytes(commit),
-        "app": _app_json(commit),
-    }
-
-
-def _commit_columns(now: datetime) -> list[Column[Commit]]:
-    return [
-        Column("tid", lambda commit: commit.tid),
-        Column("time", lambda commit: commit.timestamp, time_text, least_width=120),
-        Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=70),
-        Column("operation", _operation, fold=True),
-        Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=60),
-        Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=60),
-        Column("rows", _rows, number_text, right=True, least_width=80),
-        Column("size", _bytes, size_text, right=True, least_width=100),
-        Column(
-            "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
-        ),
-    ]
-
-
-def _operation(commit: Commit) -> str:
-    if not commit.marker.is_data_change:
-        return f"{commit.operation} (compact)"
-    kind = next((kind for metric, kind in _KINDS.items() if metric in commit.metrics), None)
-    return f"{commit.operation} ({kind})" if kind else commit.operation
-
-
-_KINDS = {
-    "numRestoredFiles": "restore",
-    "numTargetRowsCopied": "merge",
-    "numUpdatedRows": "update",
-    "numInsertedRows": "replace",
-    "numDeletedRows": "delete",
-}
-"""A commit is of the kind of the first metric here that it has."""
-
-
-def _rows(commit: Commit) -> int | None:
-    return commit.metrics.get("numOutputRows")
-
-
-def _bytes(commit: Commit) -> int | None:
-    return commit.metrics.get("numOutputBytes")
-
-
-def _app_json(commit: Commit) -> dict[str, Any] | None:
-    return {"id": commit.app[0], "version": commit.app[1]} if commit.app else None
-
 
 # --- dbio show ----------------------------------------------------------------------------------------------------
 
@@ -117,8 +45,10 @@ def transaction_json(report: TransactionReport) -> dict[str, Any]:
         "decided": report.decided,
         "undecided_directories": report.undecided,
         "operation": commit.operation if commit else None,
+        "kind": commit.kind if commit else None,
         "data_change": commit.marker.is_data_change if commit else None,
-        "app": _app_json(commit) if commit else None,
+        "app": app_json(commit.app) if commit else None,
+        "provenance": provenance_json(report.provenance),
         "metrics": commit.metrics if commit else {},
         "schema": without_nan(commit.schema) if commit else None,
         "settings": commit.settings if commit else None,
@@ -138,7 +68,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         where = count_text(len(report.undecided), "directory", "directories")
         facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
     if (commit := report.commit) and report.state is TransactionState.COMMITTED:
-        facts["operation"] = _operation(commit)
+        facts["operation"] = commit.what
         if commit.app:
             facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
         rows = [file.rows for file in report.files if file.rows is not None]
@@ -148,7 +78,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         facts["settings"] = ", ".join(f"{name}={text}" for name, text in (commit.settings or {}).items())
     else:
         facts["written"] = total_text(report.files)
-    return facts
+    return {**facts, **provenance_facts(report.provenance)}
 
 
 def _file_json(file: FileInfo) -> dict[str, Any]:

@@ -14,18 +14,18 @@ from dbio_commit.upkeep.vacuum.report import Deletion, VacuumReport, by_reason
 
 def print_vacuum(report: VacuumReport) -> None:
     if in_pipe():
-        print_lines(_DELETION, report.deleted)
+        print_lines(DELETION, report.deleted)
         done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
         dry = "dry run, nothing was changed: " if report.dry_run else ""
         say_error(f"{report.url}: {dry}{done}")  # the lines are for programs
     else:
         say(report.url, style="bold")
         if report.dry_run and report.deleted:
-            print_pages(_DELETION, report.deleted)
+            print_pages(DELETION, report.deleted)
             say("")
         print_facts(_facts(report))
-        print_part("would be deleted" if report.dry_run else "deleted", _REASON, _amounts(report.deleted))
-        print_part("kept", _REASON, _amounts(report.kept))
+        print_part("would be deleted" if report.dry_run else "deleted", REASON, amounts(report.deleted))
+        print_part("kept", REASON, amounts(report.kept))
     for failure in report.failed:
         say_error(f"{failure.path or report.url}: {' '.join(failure.message.split())}")
 
@@ -38,7 +38,7 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "retention_hours": report.retention_hours,
         "ok": report.ok,
         "stopped": report.stopped,
-        "deleted": [_deletion_json(it) for it in report.deleted],
+        "deleted": [deletion_json(it) for it in report.deleted],
         "failed": [{"path": it.path, "message": it.message} for it in report.failed],
         "aborted": report.aborted,
         "postponed": report.postponed,
@@ -46,11 +46,11 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "keeps_versions": report.keeps_versions,
         "checkpoint": report.checkpoint,
         "queued": report.queued,
-        "kept": [_deletion_json(it) for it in report.kept],
+        "kept": [deletion_json(it) for it in report.kept],
     }
 
 
-def _deletion_json(it: Deletion) -> dict[str, Any]:
+def deletion_json(it: Deletion) -> dict[str, Any]:
     return {"path": it.path, "size": it.size, "age_s": int(it.age.total_seconds()), "reason": it.reason}
 
 
@@ -75,18 +75,18 @@ def _some(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + more
 
 
-def _amounts(deletions: Iterable[Deletion]) -> list[tuple[Reason, Amount]]:
+def amounts(deletions: Iterable[Deletion]) -> list[tuple[Reason, Amount]]:
     return sorted(by_reason(deletions).items(), key=lambda it: list(Reason).index(it[0]))
 
 
-_DELETION: list[Column[Deletion]] = [
+DELETION: list[Column[Deletion]] = [
     Column("path", lambda it: it.path, fold=True),
     Column("size", lambda it: it.size, size_text, right=True),
     Column("age", lambda it: int(it.age.total_seconds()), lambda s: age_text(timedelta(seconds=s)), right=True),
     Column("why", lambda it: it.reason, fold=True),
 ]
 
-_REASON: list[Column[tuple[Reason, Amount]]] = [
+REASON: list[Column[tuple[Reason, Amount]]] = [
     Column("why", lambda it: it[0], fold=True),
     Column("objects", lambda it: it[1].objects, number_text, right=True),
     Column("size", lambda it: it[1].size, size_text, right=True),

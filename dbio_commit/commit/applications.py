@@ -52,7 +52,8 @@ def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, t
         if other == tid or not started[other].size or other in table.checkpoint.covered:
             continue
         with courtesy(_log, "%s: could not find out whether %s is another attempt", store.url, other):
-            theirs = read_begun(store, started[other], table_id=table.table_id)
+            begun = read_begun(store, started[other], table_id=table.table_id)
+            theirs = begun and begun.app
             if theirs and theirs.id == app.id and (theirs.version == app.version or has_version(table, theirs)):
                 abort_transaction(store, clock, other)
                 _log.info("%s: aborted %s, another attempt at version %d of application %r",

@@ -14,6 +14,7 @@ from dbio_commit.commit.applications import is_committed
 from dbio_commit.commit.directory_root import left_alone
 from dbio_commit.commit.draft import Terms, encode_begun
 from dbio_commit.commit.probe import create
+from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.commit.transaction import FollowUp, Transaction
@@ -28,7 +29,7 @@ from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descripto
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, change, layout_text
 from dbio_commit.protocol.versions import AppVersion, version_number
 from dbio_commit.store import Store
 
@@ -74,6 +75,7 @@ def begin(
     sets: Settings | None = None,
     claims: bool = True,
     changes_rows: bool = True,
+    note: Note = NO_NOTE,
 ) -> Transaction:
     """Creates the table if there is none, and claims a tid.
 
@@ -85,6 +87,7 @@ def begin(
     - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
     - Without `changes_rows`, the marker of a rewrite records that the rows stay the same.
     - `follow_up` is called after the commit.
+    - `note` is what is said of the commit.
 
     Raises SchemaMismatchError for other partition columns than the table's; TableExistsError; CommitConflictError if
     `if_match` names a commit and there is no table; UnsupportedStoreError if the store has no put-if-absent.
@@ -127,13 +130,15 @@ def begin(
         )
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
-    begun, needs = encode_begun(application, job, target.origin), None if moves else columns
+    provenance = provenance_of(note, change(target.metadata.settings, sets))
+    begun, needs = encode_begun(application, job, target.origin, provenance), None if moves else columns
     began = clock.moment()  # before its start marker: a process that waits for the marker counts on that
     terms = Terms(
         tid=root.claim(target, needs, begun) if claims else new_tid(clock),
         operation=operation,
         scope=scope,
         origin=target.origin,
+        provenance=provenance,
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,

@@ -35,20 +35,23 @@ def write_checkpoint(
     gone: Container[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
+    erases: bool = False,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of now; returns its name.
 
     `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
     parts forgets nothing, so that it need not read what it covers already. None if another process was faster, or if
-    there is nothing new. With `again`, it writes one even if there is nothing new. Raises InvalidInputError if it would
-    not fit into one object.
+    there is nothing new. With `again`, it writes one even if there is nothing new. With `erases`, no object that the
+    new checkpoint names has anything of the forgotten paths, and states before now count as erased. Raises
+    InvalidInputError if it would not fit into one object.
     """
     now = clock.now()
     keep_since = now - history
     if snapshot.checkpoint.is_root and _is_lazy(snapshot):
-        made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, now=now)
+        made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, erases=erases, now=now)
     else:
-        made = _next_of_all(store, snapshot, gone=gone or frozenset(), keep_since=keep_since, again=again, now=now)
+        lost = gone or frozenset()
+        made = _next_of_all(store, snapshot, gone=lost, keep_since=keep_since, again=again, erases=erases, now=now)
     if made is None:
         return None
     written, body = made
@@ -64,7 +67,14 @@ Made = tuple[Checkpoint, bytes]
 
 
 def _next_of_all(
-    store: Store, snapshot: Snapshot, *, gone: Container[str], keep_since: datetime, again: bool, now: datetime
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    gone: Container[str],
+    keep_since: datetime,
+    again: bool,
+    erases: bool,
+    now: datetime,
 ) -> Made | None:
     """The next checkpoint, from all transactions with all of their paths."""
     before, decided = snapshot.checkpoint, snapshot.decided
@@ -76,18 +86,27 @@ def _next_of_all(
         decided, gone=lost, noted=_noted(snapshot), keep_since=keep_since, known_since=before.known_since
     )
     checkpoint = replace(_next(snapshot), commits=commits, known_since=known_since)
+    if erases and lost:
+        checkpoint = replace(checkpoint, erased_until=known_since)
     return put_parts(store, snapshot, checkpoint, created=now)
 
 
 def _next_root(
-    store: Store, snapshot: Snapshot, *, gone: Container[str] | None, keep_since: datetime, again: bool, now: datetime
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    gone: Container[str] | None,
+    keep_since: datetime,
+    again: bool,
+    erases: bool,
+    now: datetime,
 ) -> Made | None:
     """The next root, without reading all that the parts of the one before it hold at once."""
     from dbio_commit.commit.parts import only_adds, write_changes, write_parts
 
     is_due = again or bool(snapshot.news)
     checkpoint: Checkpoint | None
-    if gone is None and only_adds(snapshot):
+    if gone is None and only_adds(snapshot) and not erases:
         adds = replace(_next(snapshot), commits=snapshot.transactions)
         checkpoint = write_parts(store, snapshot, adds) if is_due else None
     else:
@@ -99,6 +118,7 @@ def _next_root(
             noted=_noted(snapshot),
             keep_since=keep_since,
             is_due=is_due,
+            erases=erases,
         )
     return (checkpoint, encode_root(checkpoint, created=now)) if checkpoint else None
 
@@ -112,6 +132,7 @@ def _next(snapshot: Snapshot) -> Checkpoint:
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=before.known_since,
+        erased_until=before.erased_until,
         redated_until=snapshot.redated_until,
     )
 

@@ -1,7 +1,7 @@
 """What a transaction is given when it begins (`Terms`), and what it would commit (`Draft`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,12 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, Begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings, bare_columns
 from dbio_commit.protocol.state import Metadata
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Terms:
     """Whether its application's version was committed before it began. Then it commits nothing and leaves no marker."""
     origin: Origin | None = None
     """Which table it is. None in the directory scope."""
+    provenance: Provenance | None = None
+    """Who began it; None if that is not recorded."""
 
     @property
     def is_table(self) -> bool:
@@ -73,12 +76,24 @@ class Terms:
     @property
     def begun(self) -> bytes:
         """The body of its start marker."""
-        return encode_begun(self.app, self.job, self.origin)
+        return encode_begun(self.app, self.job, self.origin, self.provenance)
 
 
-def encode_begun(app: App | None, job: str, origin: Origin | None) -> bytes:
+def _bare(files: Sequence[FileInfo], without: Collection[str]) -> Sequence[FileInfo]:
+    """The files without the statistics of these columns, which are in lower case."""
+    if not without:
+        return files
+    return [
+        replace(it, statistics={name: known for name, known in it.statistics.items() if name.lower() not in without})
+        if it.statistics
+        else it
+        for it in files
+    ]
+
+
+def encode_begun(app: App | None, job: str, origin: Origin | None, provenance: Provenance | None = None) -> bytes:
     """The body of a start marker. It is empty in the directory scope, which has no `origin`."""
-    return encode(Begun(table_id=origin.table_id, app=app, job=job)) if origin else b""
+    return encode(Begun(table_id=origin.table_id, app=app, provenance=provenance, job=job)) if origin else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +115,8 @@ class Draft:
     """In a partition replacement: the partitions that it replaces. If empty, those of `files`."""
     counted: Mapping[str, int] = field(default_factory=dict)
     """More metrics, from the writers of the files."""
+    provenance: Provenance | None = None
+    """Who makes the commit, and what its caller says of it; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
 
@@ -154,12 +171,13 @@ class Draft:
                 dated=origin.dated if origin else None,
                 turn=turn,
                 app=self.terms.app,
+                provenance=self.provenance,
                 metrics=metrics,
                 schema=pack_schema(metadata and metadata.schema),
                 schema_turn=metadata.turn if metadata else None,
                 settings=dict(metadata.settings) if metadata and metadata.settings is not None else None,
                 data_change=None if self.terms.changes_rows else False,
-                files=pack_files(files),
+                files=pack_files(_bare(files, bare_columns(metadata.settings if metadata else None))),
                 whole=None if self.whole is None else sorted(self.whole),
             ),
         )

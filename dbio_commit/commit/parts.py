@@ -21,7 +21,19 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES, MOST
-from dbio_commit.protocol.parts import LIMITS, Cut, Dropped, Key, Part, PartKind, State, plan_cut, plan_merges
+from dbio_commit.protocol.parts import (
+    LIMITS,
+    Cut,
+    Dropped,
+    Key,
+    Part,
+    PartKind,
+    State,
+    plan_cut,
+    plan_cuts_of_all,
+    plan_merges,
+    plan_merges_of_all,
+)
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 from dbio_commit.store import Store
@@ -82,12 +94,14 @@ def write_changes(
     noted: Collection[str],
     keep_since: datetime,
     is_due: bool,
+    erases: bool = False,
 ) -> Checkpoint | None:
     """As `write_parts`, if the next root forgets paths, or if transactions refer to others: slice by slice, in bounded
     memory. `checkpoint` has no transactions, and the `known_since` of the one before it.
 
     `gone` has the removed files that are deleted, and the rest is as `condense` takes it. Unless it `is_due`, returns
-    None, and writes nothing, if no path is forgotten.
+    None, and writes nothing, if no path is forgotten. With `erases`, all parts with files are written anew, so that
+    none has rows or statistics of forgotten paths.
     """
     number, before = checkpoint.number, snapshot.checkpoint
     if not isinstance(before.commits, StoredCommits):
@@ -111,7 +125,9 @@ def write_changes(
     )
     written += _write(store, number, "commits", [Piece(commits)], since=number, until=number)
     checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
-    return _merged(store, snapshot.log, before, checkpoint, written, new_cuts)
+    if erases and change.loses:
+        checkpoint = replace(checkpoint, erased_until=known_since)
+    return _merged(store, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
 
 
 class _Collected:
@@ -142,24 +158,35 @@ class _Collected:
 
 
 def _merged(
-    store: Store, log: Log, before: Checkpoint, checkpoint: Checkpoint, written: Sequence[Part], new_cuts: Sequence[Key]
+    store: Store,
+    log: Log,
+    before: Checkpoint,
+    checkpoint: Checkpoint,
+    written: Sequence[Part],
+    new_cuts: Sequence[Key],
+    *,
+    erases: bool = False,
 ) -> Checkpoint:
-    """The root with the parts of the one before it and with these new ones, after the merges that are due."""
+    """The root with the parts of the one before it and with these new ones, after the merges that are due.
+
+    With `erases`, all parts with files are merged: first those that lie in several ranges, then those of each range.
+    """
     number = checkpoint.number
     parts = [*before.parts, *written]
     cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, log)]
     reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
-    for merge in plan_merges(parts, cuts, LIMITS):
-        kind = merge.parts[0].kind
-        pieces, new_cuts = merging.merge(reader, merge)
-        since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
-        merged = _write(store, number, kind, pieces, since=since, until=until)
-        gone = {part.name for part in merge.parts}
-        parts = [*(part for part in parts if part.name not in gone), *merged]
-        into = [it.name for it in merged]
-        dropped += [Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts]
-        cuts = sorted([*cuts, *new_cuts])
+    for plan in (plan_cuts_of_all, plan_merges_of_all) if erases else (plan_merges,):
+        for merge in plan(parts, cuts, LIMITS):
+            kind = merge.parts[0].kind
+            pieces, new_cuts = merging.merge(reader, merge)
+            since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
+            merged = _write(store, number, kind, pieces, since=since, until=until)
+            gone = {part.name for part in merge.parts}
+            parts = [*(part for part in parts if part.name not in gone), *merged]
+            into = [it.name for it in merged]
+            dropped += [Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts]
+            cuts = sorted([*cuts, *new_cuts])
     return replace(
         checkpoint,
         commits=StoredCommits(PartReader(store, number), parts),

@@ -29,6 +29,7 @@ from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.provenance import Labels, amended
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer, Inspector
 from dbio_commit.protocol import names
@@ -229,11 +230,19 @@ class Transaction:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def commit(self, schema: Mapping[str, Any] | None = None, *, metrics: Mapping[str, int] | None = None) -> Commit:
+    def commit(
+        self,
+        schema: Mapping[str, Any] | None = None,
+        *,
+        metrics: Mapping[str, int] | None = None,
+        message: str | None = None,
+        labels: Labels | None = None,
+    ) -> Commit:
         """Makes all new files live, and removes the removed ones, at once.
 
         `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
-        the new files. `metrics` are recorded beside the commit's own.
+        the new files. `metrics` are recorded beside the commit's own. `message` replaces the message that was given
+        when the transaction began, and `labels` add to the labels.
 
         Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
         CommitStateUnknownError: commit again, which reads the table first; StoreError: the transaction is still open,
@@ -242,6 +251,7 @@ class Transaction:
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
         began_s = self._clock.monotonic()
+        provenance = amended(self.terms.provenance, message, labels)
         try:
             files = self._complete_files()
             schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
@@ -257,6 +267,7 @@ class Transaction:
                 read=self._read,
                 replaced=self._replaced,
                 counted={**(metrics or {}), **self._with_ids()},
+                provenance=provenance,
                 began_s=began_s,
             )
             commit = self._root.commit(draft)

@@ -25,7 +25,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
     for field in target:
         try:
             if field.name.lower() in partition:
-                value = _partition_value(partition[field.name.lower()], field, where)
+                value = partition_value(partition[field.name.lower()], field, where)
                 columns.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
             elif field.name.lower() in position:
                 columns.append(fit(batch.column(position[field.name.lower()]), field.type))
@@ -38,7 +38,8 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _partition_value(text: str | None, field: Any, where: str) -> Any:
+def partition_value(text: str | None, field: Any, where: str) -> Any:
+    """The column's value in all rows of a file, from its directory's name. Raises InvalidInputError, with the URL."""
     try:
         return parse_value(text, field.type)
     except ValueError as error:

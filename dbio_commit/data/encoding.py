@@ -27,7 +27,7 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     step = max(-(-table.num_rows // rows), 1)  # in a sample of neighbours, sorted values would look like repeated ones
     sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
-    return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
+    return [path for name, chunk in chunks for path, values in leaves(name, chunk) if _repeats(values)]
 
 
 def decoded(schema: pa.Schema) -> pa.Schema:
@@ -77,16 +77,17 @@ def values_at_once(table: pa.Table) -> int:
 _PAGE_BYTES = 1024 * 1024
 
 
-def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+def leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of values inside an array, which may be nested, each with its Parquet path."""
     kind = values.type
     if types.is_struct(kind):
         for index, field in enumerate(kind):
-            yield from _leaves(f"{path}.{field.name}", values.field(index))
+            yield from leaves(f"{path}.{field.name}", values.field(index))
     elif types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", values.keys)
-        yield from _leaves(f"{path}.key_value.value", values.items)
+        yield from leaves(f"{path}.key_value.key", values.keys)
+        yield from leaves(f"{path}.key_value.value", values.items)
     elif types.is_nested(kind):
-        yield from _leaves(f"{path}.list.element", values.flatten())
+        yield from leaves(f"{path}.list.element", values.flatten())
     else:
         yield path, values
 
@@ -118,6 +119,6 @@ def columns_with_nan(table: pa.Table) -> set[str]:
 
 def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
     """The leaf columns, by their Parquet paths, that get statistics: not those in `without`, and no nested float."""
-    leaves = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
-    barred = {path for name, path, kind in leaves if types.is_floating(kind) and (path != name or name in without)}
-    return [path for _, path, _ in leaves if path not in barred]
+    each = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
+    barred = {path for name, path, kind in each if name in without or (types.is_floating(kind) and path != name)}
+    return [path for _, path, _ in each if path not in barred]

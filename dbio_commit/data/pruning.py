@@ -160,6 +160,20 @@ class IsNull(_OnColumn):
 
 
 @dataclass(frozen=True, slots=True)
+class IsNaN(Condition):
+    """Whether a floating-point column is NaN, or is another value. Bounds do not show NaN, so no file is left out."""
+
+    column: str
+    is_nan: bool = True
+
+    def columns(self) -> Iterator[str]:
+        yield self.column
+
+    def negated(self) -> Condition:
+        return IsNaN(self.column, not self.is_nan)
+
+
+@dataclass(frozen=True, slots=True)
 class _Joined(Condition):
     parts: tuple[Condition, ...]
 
@@ -217,6 +231,8 @@ class AnyOf(_Joined):
         return AllOf(tuple(part.negated() for part in self.parts))
 
 
+ALWAYS, NEVER = AllOf(()), AnyOf(())
+
 # --- values -------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +288,17 @@ def prune(
     kept = LiveFiles.of(files).in_partitions(may)
     told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
+
+
+def judge_partition(condition: Condition, types: Mapping[str, str]) -> Callable[[Partition], bool | None]:
+    """Whether a condition on partition columns is true for the rows of a partition. None if that is not known."""
+    columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
+
+    def judge(partition: Partition) -> bool | None:
+        facts = _getter(_partition_facts(partition, columns, types))
+        return False if not condition.may_hold(facts) else condition.must_hold(facts) or None
+
+    return judge
 
 
 def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> Holds | None:

@@ -1,13 +1,13 @@
 """Reads the rows of a data file, batch by batch, with the columns of a table."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, StoreError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
 from dbio_commit.data.conform import conform
@@ -22,9 +22,12 @@ WHOLE_BYTES = 64 * 1024 * 1024
 """A file up to this size is fetched with one request: most of the time is spent waiting."""
 
 
-def open_file(store: Store, file: DataFile) -> Any:
-    """The bytes of the file, as a context that closes them. Raises ObjectNotFoundError, StoreError."""
-    small = 0 <= file.size <= WHOLE_BYTES
+def open_file(store: Store, file: DataFile, *, whole_bytes: int = WHOLE_BYTES) -> Any:
+    """The bytes of the file, as a context that closes them. A file up to `whole_bytes` is fetched whole.
+
+    Raises ObjectNotFoundError, StoreError.
+    """
+    small = 0 <= file.size <= whole_bytes
     return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
 
 
@@ -74,26 +77,41 @@ def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partit
         )
 
 
+def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:
+    """Raises StoreError if the file at this URL has not the recorded number of rows."""
+    if recorded not in (None, found):
+        raise StoreError(
+            f"{found} rows were read from {where}, but its writer recorded {recorded}: somebody changed the file, or "
+            "it was not read completely; nothing was committed. Run `dbio check`"
+        )
+
+
 def read_rows(
-    parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str
+    parquet: pq.ParquetFile,
+    target: pa.Schema,
+    *,
+    partition: Partition,
+    where: str,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows, in their order, with the target's columns, as `conform` makes them. `where` is the file's URL.
 
-    Raises InvalidInputError for what cannot be read.
+    With `groups`, only the rows of these row groups. Raises InvalidInputError for what cannot be read.
     """
     outside = {name.lower() for name in partition}
     wanted = {name.lower() for name in target.names} - outside
     inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
     if not inside:  # in some versions of pyarrow, batches without columns have no rows either
         inside = parquet.schema_arrow.names[:1]
-    if not parquet.num_row_groups:
+    numbers = list(range(parquet.num_row_groups) if groups is None else groups)
+    if not numbers:
         return  # pyarrow 18 fails if there are no row groups
-    for batch in _batches(parquet, inside, where):
+    for batch in _batches(parquet, inside, numbers, where):
         yield conform(batch, target, partition=partition, where=where)
 
 
-def _batches(parquet: pq.ParquetFile, columns: list[str], where: str) -> Iterator[pa.RecordBatch]:
+def _batches(parquet: pq.ParquetFile, columns: list[str], groups: list[int], where: str) -> Iterator[pa.RecordBatch]:
     try:
-        yield from parquet.iter_batches(rows_at_once(parquet.metadata), columns=columns)
+        yield from parquet.iter_batches(rows_at_once(parquet.metadata), row_groups=groups, columns=columns)
     except _UNREADABLE as error:
         raise _unreadable(where, error) from Cause.of(error)

@@ -26,6 +26,13 @@ def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int | 
     return found
 
 
+def bounds_in_group(kind: pa.DataType, footer: pq.FileMetaData, number: int, leaf: int) -> Bounds:
+    """The bounds of one leaf column, which has the type, in one row group."""
+    told: Any = footer.row_group(number).column(leaf).statistics
+    nulls = told.null_count if told is not None and told.has_null_count else None
+    return Bounds(*_min_max(kind, footer, leaf, [number]), nulls)
+
+
 def leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
     if types.is_struct(kind):
         for field in kind:
@@ -39,12 +46,16 @@ def leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
         yield path, kind
 
 
-def _min_max(kind: pa.DataType, footer: pq.FileMetaData, leaf: int) -> tuple[Scalar, Scalar]:
+def _min_max(
+    kind: pa.DataType, footer: pq.FileMetaData, leaf: int, numbers: Sequence[int] | None = None
+) -> tuple[Scalar, Scalar]:
+    """The bounds in these row groups; by default, in all."""
     name = own_name(pa.string() if types.is_large_string(kind) else kind)
     row = type_of(name)
     if name is None or row is None or row.bound is None:
         return None, None
-    groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in range(footer.num_row_groups)]
+    numbers = range(footer.num_row_groups) if numbers is None else numbers
+    groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in numbers]
     groups = [
         group for group in groups if group is None or group.num_values
     ]  # a row group with only nulls has no bounds

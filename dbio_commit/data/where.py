@@ -1,8 +1,8 @@
 """Reads conditions in Spark's SQL, as far as they can exclude files; see `pruning`. Pure.
 
 A part that is not fully understood may hold in any row. Spark filters the rows afterwards, so an extra file costs only
-time. A literal means what Spark casts it to when it compares it with a column of that type (`AnsiTypeCoercion` and
-`TypeCoercion` in Spark).
+time. `where_exactly` is for rows, and refuses such a part. A literal means what Spark casts it to when it compares it
+with a column of that type (`AnsiTypeCoercion` and `TypeCoercion` in Spark).
 """
 
 import math
@@ -38,6 +38,14 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
 
     Raises InvalidInputError for what is no condition, or names no column of the schema (Spark's JSON).
     """
+    tree, names = parsed(sql, schema)
+    if READ_BY_SETTINGS.search(sql):
+        return UNKNOWN
+    return Reader(column_types(schema), names, zone).condition(tree)
+
+
+def parsed(sql: str, schema: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """The tree, and the table's names of columns by their names in lower case."""
     try:
         tree = parse(sql)
     except ValueError as error:
@@ -49,20 +57,21 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
                 f"where={sql!r:.200} names {column.name!r:.100}, which is no column of the table; it has "
                 f"{', '.join(names.values())[:1000]}"
             )
-    if READ_BY_SETTINGS.search(sql):
-        return UNKNOWN
-    return _Reader(column_types(schema), names, zone).condition(tree)
+    return tree, names
 
 
 READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
 """Escapes, double quotes, two texts side by side, comments, variables: their meaning depends on Spark's settings."""
 
 
-class _Reader:
+class Reader:
+    """Makes a condition of sqlglot's tree."""
+
     def __init__(self, types: Mapping[str, str], names: Mapping[str, str], zone: str | None) -> None:
-        self._types, self._names, self._zone = types, names, zone
+        self.types, self.names, self.zone = types, names, zone
 
     def condition(self, tree: Any) -> Condition:
+        """The condition of a tree, or of a part of it."""
         match tree:
             case exp.Paren():
                 return self.condition(tree.this)
@@ -73,26 +82,26 @@ class _Reader:
             case exp.Not():
                 return self.condition(tree.this).negated()
             case exp.Column():
-                return self._compare("=", tree, exp.true())
+                return self.compare("=", tree, exp.true())
             case exp.Is(expression=exp.Null()):
-                column = self._column(tree.this)
+                column = self.column(tree.this)
                 return IsNull(column) if column else UNKNOWN
             case exp.Between() if not tree.args.get("symmetric"):
-                low = self._compare(">=", tree.this, tree.args["low"])
-                return AllOf((low, self._compare("<=", tree.this, tree.args["high"])))
+                low = self.compare(">=", tree.this, tree.args["low"])
+                return AllOf((low, self.compare("<=", tree.this, tree.args["high"])))
             case exp.In() if tree.expressions and not tree.args.get("query"):
                 found = self._one_of(tree)
-                return found if self._is_alike(tree) else AtMost(found)
+                return found if self.is_alike(tree) else AtMost(found)
         operator = _OPERATORS.get(type(tree))
         if operator is None:
             return UNKNOWN
-        if self._column(tree.left):
-            return self._compare(operator, tree.left, tree.right)
-        return self._compare(_MIRRORED[operator], tree.right, tree.left)
+        if self.column(tree.left):
+            return self.compare(operator, tree.left, tree.right)
+        return self.compare(_MIRRORED[operator], tree.right, tree.left)
 
     def _one_of(self, tree: exp.In) -> Condition:
         """Spark casts the column and all values to one type, and rounds the values if that type has too few digits."""
-        kind = self._types.get(self._column(tree.this) or "", "")
+        kind = self.types.get(self.column(tree.this) or "", "")
         values = [it.unnest() for it in tree.expressions]
         if is_integer(kind) or decimal_digits(kind):
             digits = [_digits_of(it) for it in values if it.is_number or it.find(exp.Cast)]
@@ -100,28 +109,28 @@ class _Reader:
                 return UNKNOWN
         elif kind not in ("float", "double") and any(it.is_number for it in values):
             return UNKNOWN
-        parts = [self._compare("=", tree.this, value) for value in tree.expressions]
+        parts = [self.compare("=", tree.this, value) for value in tree.expressions]
         exact = [part for part in parts if isinstance(part, Comparison) and part.low == part.high]
         if len(exact) < len(parts):
             return AnyOf(tuple(parts))
         return OneOf(exact[0].column, tuple(sorted({part.low for part in exact})))
 
-    def _is_alike(self, tree: exp.In) -> bool:
+    def is_alike(self, tree: exp.In) -> bool:
         """Whether Spark compares the column with the list in the column's own type, and not all of them as texts."""
         texts = [value.unnest().is_string for value in tree.expressions]
-        return all(texts) if self._types.get(self._column(tree.this) or "") == "string" else not any(texts)
+        return all(texts) if self.types.get(self.column(tree.this) or "") == "string" else not any(texts)
 
-    def _column(self, tree: Any) -> str | None:
+    def column(self, tree: Any) -> str | None:
         """The table's name of a column; None for a field inside a column."""
         tree = tree.unnest()
-        return self._names.get(tree.name.lower()) if isinstance(tree, exp.Column) and not tree.table else None
+        return self.names.get(tree.name.lower()) if isinstance(tree, exp.Column) and not tree.table else None
 
-    def _compare(self, operator: Operator, left: Any, right: Any) -> Condition:
-        column = self._column(left)
-        kind = self._types.get(column or "")
+    def compare(self, operator: Operator, left: Any, right: Any) -> Condition:
+        column = self.column(left)
+        kind = self.types.get(column or "")
         if column is None or kind is None:
             return UNKNOWN
-        found = _literal(right.unnest(), kind, self._zone)
+        found = _literal(right.unnest(), kind, self.zone)
         if found is None:
             return UNKNOWN
         return Comparison(column, operator, *found)
@@ -207,11 +216,15 @@ def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | 
     is_whole = "." not in text
     value = int(Decimal(text)) if is_whole else Decimal(text)
     if kind in ("float", "double"):
-        if not is_whole:
+        if not is_whole and (kind == "float" or sum(digits) > _EXACT_DIGITS):
             return _about(float(text), 0.0)
+        if not is_whole:  # the quotient of two whole numbers that doubles have, so that any cast rounds it alike
+            return float(text), float(text)
         return (
             (value, value) if -(1 << 24) < value < 1 << 24 else None
         )  # exact, whether Spark casts to float or to double
+    if is_integer(kind) and not -_LONGS <= value < _LONGS:
+        return None  # Spark takes `column < value` for true then, also if the column is null
     return (value, value) if _fits(kind, [digits]) else None
 
 
@@ -271,8 +284,11 @@ def _digits(text: str) -> tuple[int, int] | None:
     return (whole, fraction) if found[2] else (max(whole, _LONG_DIGITS), 0)
 
 
+_EXACT_DIGITS = 15
+"""A double has each whole number of so many digits, and 10 to that power."""
 _DIGITS = 38
 """The most digits of Spark's decimals. If both sides of a comparison need more, Spark rounds."""
+_LONGS = 2**63
 _LONG_DIGITS = 20
 """The digits of the decimal that Spark takes a long for."""
 

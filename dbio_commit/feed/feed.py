@@ -283,8 +283,8 @@ class Feed:
         commit = self._history.whole(commit)
         if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
             self.lose(
-                f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed, before this "
-                "stream read them"
+                f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed or erased, "
+                "before this stream read them"
             )
         return self._history.all_changes(commit) if wanted.changes else self._history.added(commit)
 
@@ -311,8 +311,8 @@ class Feed:
         if at.part and at.part.files != len(found):
             raise HistoryLostError(
                 f"of {at.part.files} files that were live in {self._history.url} when this stream began, "
-                f"{at.part.files - len(found)} were removed, and vacuumed, before the stream had read them all; "
-                "begin anew with another checkpoint, and vacuum with a longer retention"
+                f"{at.part.files - len(found)} were removed, and vacuumed or erased, before the stream had read them "
+                "all; begin anew with another checkpoint, and vacuum with a longer retention"
             )
         return found
 
@@ -338,6 +338,6 @@ def _done(at: Position | Start, tid: str | None, files: int | None = None) -> in
     if files is not None and at.part.files != files:
         raise HistoryLostError(
             f"commit {tid} had {at.part.files} files when this stream had read {at.part.done} of them, and has "
-            f"{files} now: the others were removed, and vacuumed; begin anew with another checkpoint"
+            f"{files} now: the others were removed, and vacuumed or erased; begin anew with another checkpoint"
         )
     return at.part.done

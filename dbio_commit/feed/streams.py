@@ -9,6 +9,7 @@ from typing import Any
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.shown import Shown
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
@@ -20,8 +21,8 @@ from dbio_commit.store import Store
 # --- changes by commit --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CommitChanges(Shown):
     """What one commit added and removed."""
 
     tid: str
@@ -95,8 +96,8 @@ def _rows_of(metrics: Mapping[str, int], what: str) -> int:
 # --- how far a stream is behind -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLag:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StreamLag(Shown):
     """How far a stream that reads a table is behind it."""
 
     query: str

@@ -22,14 +22,14 @@ from dbio_commit.log.recall import is_recalled, recall
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
+from dbio_commit.protocol.footprint import begun_bytes, checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
-from dbio_commit.protocol.markers.start import App, Begun, decode_begun
+from dbio_commit.protocol.markers.start import Begun, decode_begun
 from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
@@ -190,14 +190,14 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
 
 
-def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:
-    """The application in a transaction's start marker; None if it has none, or is another table's."""
+def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | None:
+    """A transaction's start marker; None if it is empty, or another table's."""
 
     def read() -> Begun | None:
         return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
 
-    begun = recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.app.id) if it and it.app else 0)
-    return begun.app if begun and is_of_table(begun.table_id, table_id) else None
+    begun = recall(store, table_id, entry, read, bytes=begun_bytes)
+    return begun if begun and is_of_table(begun.table_id, table_id) else None
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from cachetools import LRUCache
 from msgspec.structs import replace as with_fields
 
+from dbio_commit.base import shown
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
@@ -18,7 +19,7 @@ from dbio_commit.log.late import Late, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided, Forgotten, LateCommits, recorded_rows
+from dbio_commit.protocol.commits import Commit, Decided, Forgotten, History, LateCommits, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    import pyarrow.dataset
 
-    from dbio_commit.log.frames import Filter
+    from dbio_commit.log.frames.request import Filter, Where
+    from dbio_commit.log.frames.scan import Scan
 from dbio_commit.protocol.scope import Scope
 
 
@@ -160,6 +163,24 @@ class Snapshot:
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
+    def _repr_html_(self) -> str:
+        """Tables of its facts and columns, for notebooks. Reads nothing: of a large table, it counts no commits."""
+        fields = (self.schema or {}).get("fields", ())
+        told = {
+            "root": self.url,
+            "scope": self.scope,
+            "files": len(self.files),
+            "size": total_size(self.files),
+            "partition columns": self.partition_columns,
+            "commits": len(self.tids) if self._in_parts is None else "not counted",
+        }
+        columns = ((it["name"], it["type"] if isinstance(it["type"], str) else it["type"]["type"]) for it in fields)
+        return (
+            shown.facts("Snapshot", told)
+            + (shown.rows("Columns", ("column", "type"), columns, count=len(fields)) if fields else "")
+            + (shown.facts("Settings", self.settings) if self.settings else "")
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without what was computed from them. A pickle has all files and paths, and needs no parts."""
         return {it.name: getattr(self, it.name) for it in fields(self)} | {"past": None}
@@ -226,55 +247,123 @@ class Snapshot:
         except RecursionError:
             raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
-    def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
-        """The rows as an Arrow table, with the partition columns, and with the types that the table records.
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: "Where | None" = None,
+        *,
+        time_zone: str | None = None,
+    ) -> "Scan":
+        """Some rows and columns: what `to_arrow`, `to_lazy`, `to_batches` and the other methods read.
 
-        `columns` are the columns to read, in this order; by default all. `filter` is a list of (column, operator,
-        value), all of which must hold, or a list of such lists, of which one must hold. The operators are =, ==, !=, <,
-        <=, >, >=, in and not in; None is null. Files in other partitions are not read. Columns are matched by name, in
-        any case; a column that a file lacks is null. Raises InvalidInputError,
-        ObjectNotFoundError if vacuum has deleted a file since, StoreError.
+        `columns` are the columns, in this order; by default all. Names match in any case. `where` is a condition in
+        Spark's SQL, or a list of (column, operator, value), all of which must hold, or a list of such lists, of which
+        one must hold. The operators are =, ==, !=, <, <=, >, >=, in and not in; None is null. `time_zone` is for times
+        without a zone in the SQL.
+
+        The rows are exactly those that Spark's WHERE keeps. A part of the SQL for which that is not certain without
+        Spark is refused. Files and row groups are left out by partitions and statistics. Raises InvalidInputError,
+        MissingPackageError without sqlglot if `where` is SQL. The methods of a scan raise ObjectNotFoundError if vacuum
+        has deleted a file since, StoreError, and InvalidInputError for a file that cannot be read.
         """
-        from dbio_commit.log import frames
+        from dbio_commit.log.frames.request import make_request
+        from dbio_commit.log.frames.scan import Scan
 
         if self.source.store is None:
             raise InvalidInputError(
                 f"this snapshot of {self.url} comes from another process, or was pickled long ago, and a pickle has no "
                 "credentials; take one here"
             )
-        return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
+        return Scan(make_request(self, self.source.store, columns=columns, where=where, time_zone=time_zone))
 
-    def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        time_zone: str | None = None,
+    ) -> "pyarrow.Table":
+        """The rows as an Arrow table, with the partition columns, and with the types that the table records.
+
+        `columns`, `where` and `time_zone` are those of `scan`, which says what is raised. `filter` is another name of
+        `where`, for lists. A column that a file lacks is null.
+        """
+        return self._scan(columns, filter, where, time_zone).to_arrow()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        time_zone: str | None = None,
+    ) -> "pandas.DataFrame":
         """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError without pandas."""
-        require("pandas", what="to_pandas")
-        return self.to_arrow(columns, filter).to_pandas()
+        return self._scan(columns, filter, where, time_zone).to_pandas()
 
-    def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        time_zone: str | None = None,
+    ) -> "polars.DataFrame":
         """As `to_arrow`, as a Polars DataFrame. Raises MissingPackageError without Polars."""
-        library = require("polars", what="to_polars")
-        frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
-        return frame
+        return self._scan(columns, filter, where, time_zone).to_polars()
+
+    def to_lazy(
+        self, columns: Sequence[str] | None = None, *, where: "Where | None" = None, time_zone: str | None = None
+    ) -> "polars.LazyFrame":
+        """The rows of `scan(columns, where)` as a Polars LazyFrame: see `Scan.to_lazy`."""
+        return self.scan(columns, where, time_zone=time_zone).to_lazy()
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, *, where: "Where | None" = None, time_zone: str | None = None
+    ) -> "pyarrow.RecordBatchReader":
+        """The rows of `scan(columns, where)` batch by batch: see `Scan.to_batches`."""
+        return self.scan(columns, where, time_zone=time_zone).to_batches()
+
+    def to_dataset(
+        self, columns: Sequence[str] | None = None, *, where: "Where | None" = None, time_zone: str | None = None
+    ) -> "pyarrow.dataset.Dataset":
+        """The rows of `scan(columns, where)` as a Dataset of pyarrow: see `Scan.to_dataset`."""
+        return self.scan(columns, where, time_zone=time_zone).to_dataset()
 
     def to_duckdb(
         self,
         connection: "duckdb.DuckDBPyConnection | None" = None,
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
+        *,
+        where: "Where | None" = None,
+        time_zone: str | None = None,
     ) -> "duckdb.DuckDBPyRelation":
-        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default connection.
-
-        Raises MissingPackageError without DuckDB.
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default connection: see
+        `Scan.to_duckdb`. Raises MissingPackageError without DuckDB.
         """
-        library = require("duckdb", what="to_duckdb")
-        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
-        return relation
+        return self._scan(columns, filter, where, time_zone).to_duckdb(connection)
+
+    def _scan(
+        self,
+        columns: Sequence[str] | None,
+        filter: "Filter | None",
+        where: "Where | None",
+        time_zone: str | None,
+    ) -> "Scan":
+        if filter is not None and where is not None:
+            raise InvalidInputError("`filter` is another name of `where`; give one of them")
+        if isinstance(filter, str):
+            raise InvalidInputError(f"{filter!r:.200} is no filter: a condition in SQL is given as where=…")
+        return self.scan(columns, where if filter is None else filter, time_zone=time_zone)
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
         known = self.decided if self._in_parts is None else self.transactions
         committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
         late = None if self._in_parts is None else _Late(self, committed)
-        return [late.commit(it) if late else _commit(it) for it in committed]
+        return History(late.commit(it) if late else _commit(it) for it in committed)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:

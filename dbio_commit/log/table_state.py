@@ -31,7 +31,13 @@ def table_snapshot(
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled) if as_of is None else _past_of_parts(store, settled, as_of)
     checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
-    commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
+    commits = committed_by(
+        decided,
+        as_of,
+        known_since=checkpoint.known_since,
+        erased_until=checkpoint.erased_until,
+        redated_until=redated,
+    )
     files = live_files(commits)
     before = NO_METADATA if as_of else checkpoint.metadata
     layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
@@ -97,14 +103,20 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
     root, news, redated = settled.checkpoint, settled.news, settled.redated_until
     stored = root.commits
     assert isinstance(stored, CommitsInParts)
-    counted, later = cut_at(_outlines(settled, news), as_of, known_since=root.known_since, redated_until=redated)
+    counted, later = cut_at(
+        _outlines(settled, news),
+        as_of,
+        known_since=root.known_since,
+        erased_until=root.erased_until,
+        redated_until=redated,
+    )
     tids = {commit.tid for commit in counted}
     own = [commit for commit in news if commit.tid in tids]
     layout = settled.layout(current_metadata(it.marker for it in counted))
     files = PartFiles(store, root, own, layout, past=Past.of(counted))
     since = files.since(Later.of(later, stored.tids))
     if since.forgets:
-        raise not_known(as_of, root.known_since)
+        raise not_known(as_of, root.known_since, is_erased=bool(root.erased_until == root.known_since))
     if since.gone:
         raise _vacuumed(store, as_of, since.gone, str(since.first))
     return Snapshot(
@@ -183,5 +195,5 @@ def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[
 def _vacuumed(store: Store, as_of: AsOf, count: int, first: str) -> InvalidInputError:
     return InvalidInputError(
         f"{store.url} as of {as_of} cannot be read: {count} files that were live then were removed, and "
-        f"vacuumed since, first {first}; ask for a later time"
+        f"vacuumed or erased since, first {first}; ask for a later time"
     )

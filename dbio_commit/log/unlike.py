@@ -58,6 +58,28 @@ def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) ->
     return {path: wrong for path, wrong in told if wrong}
 
 
+def find_other_types(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
+    """As `find_unlike`, with files that have a column of another type than the table's, which was widened since.
+
+    Looks at the footer of each file of the snapshot. Raises StoreError.
+    """
+    found = {}
+    for path, footer in look_at_all(store, (file.path for file in snapshot.files)):
+        if footer is not None and not footer.broken:
+            wrong = footer.problem or _respelled(footer, columns, snapshot.partition_columns)
+            wrong = wrong or misfit(footer.columns or {}, without(columns, snapshot.partition_columns), _is_same)
+            if wrong:
+                found[path] = wrong
+    return found
+
+
+def _is_same(found: str, wanted: str) -> bool:
+    """Whether files have the types alike. A text with a longest length is a plain text there."""
+    from dbio_commit.data.columns import arrow_type
+
+    return found == wanted or bool(arrow_type(found) == arrow_type(wanted))
+
+
 def find_doubtful(snapshot: Snapshot, columns: Mapping[str, Any]) -> list[str]:
     """The files of the snapshot that no dbio writer made to fit the columns."""
     names = [field["name"] for field in columns["fields"]]

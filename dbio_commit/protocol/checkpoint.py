@@ -124,6 +124,8 @@ class Checkpoint:
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
     """States before this time lack files that were removed and vacuumed; None if there are none."""
+    erased_until: datetime | None = None
+    """States before this time were erased on purpose; None if nothing was."""
     redated_until: datetime | None = None
     """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
     there was no copy."""
@@ -262,6 +264,7 @@ class _Header(Body, frozen=True, kw_only=True):
     schema_turn: Count
     settings: dict[str, str] | None = None
     known_since: datetime | None = None
+    erased_until: datetime | None = None
     redated_until: datetime | None = None
     parts: list[Part] | None = None
     dropped: list[Dropped] | None = None
@@ -269,7 +272,7 @@ class _Header(Body, frozen=True, kw_only=True):
     state: State | None = None
 
     def __post_init__(self) -> None:
-        in_utc(self, "created", "known_since", "redated_until")
+        in_utc(self, "created", "known_since", "erased_until", "redated_until")
         check_recorded(self.settings)
         is_root = self.version == ROOT
         if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
@@ -426,6 +429,7 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         schema_turn=checkpoint.metadata.turn,
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
+        erased_until=checkpoint.erased_until,
         redated_until=checkpoint.redated_until,
         parts=list(checkpoint.parts) if is_root else None,
         dropped=list(checkpoint.dropped) or None,
@@ -473,6 +477,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         apps=header.versions,
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
+        erased_until=header.erased_until,
         redated_until=header.redated_until,
         parts=tuple(header.parts or ()),
         dropped=tuple(header.dropped or ()),

@@ -11,10 +11,12 @@ from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from dbio_commit.base import shown
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.settings import Settings
 
 
@@ -100,7 +102,14 @@ class Commit:
         rows = self.metrics.get("numOutputRows")
         files = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
         what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
-        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+        return f"<Commit {self.tid or 'of nothing'}: {self.what}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+
+    def _repr_html_(self) -> str:
+        """Tables for notebooks. Reads nothing."""
+        told = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
+        more = {"Metrics": self.metrics, "Made by": _made_by(self), "Labels": self.labels}
+        tables = (shown.facts(title, it) for title, it in more.items() if it)
+        return shown.facts("Commit", told | {"skipped": self.skipped}) + "".join(tables)
 
     @property
     def operation(self) -> str:
@@ -109,6 +118,36 @@ class Commit:
         "unknown" for a commit of another DBIO writer.
         """
         return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
+
+    @property
+    def kind(self) -> str | None:
+        """What an operation of several uses did: "compact", "restore", "merge", "update", "replace" or "delete".
+
+        None for other commits, as far as the writer's metrics show.
+        """
+        if not self.marker.is_data_change:
+            return "compact"
+        return next((kind for metric, kind in _KINDS.items() if metric in self.metrics), None)
+
+    @property
+    def what(self) -> str:
+        """The operation with its kind, such as "rewrite (merge)"."""
+        return f"{self.operation} ({self.kind})" if self.kind else self.operation
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Who made it: host, user, process, software, Spark application; None if nobody recorded that."""
+        return self.marker.dbio_commit.provenance if self.marker.dbio_commit else None
+
+    @property
+    def message(self) -> str | None:
+        """What its caller said of it, as `message`."""
+        return self.provenance.message if self.provenance else None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Short texts by name, which its caller gave as `labels`."""
+        return (self.provenance.labels if self.provenance else None) or {}
 
     @property
     def added(self) -> Sequence[str]:
@@ -176,8 +215,52 @@ class Commit:
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 
+_KINDS = {
+    "numRestoredFiles": "restore",
+    "numTargetRowsCopied": "merge",
+    "numUpdatedRows": "update",
+    "numInsertedRows": "replace",
+    "numDeletedRows": "delete",
+}
+"""A commit is of the kind of the first metric here that it has."""
+
+
 def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)
+
+
+class History(list[Commit]):
+    """The commits of a history, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return shown.rows("Commits", _IN_SHORT, map(_in_short, self), count=len(self))
+
+
+_IN_SHORT = ("tid", "committed", "operation", "rows", "files added", "files removed", "application", "user", "message")
+
+
+def _in_short(commit: Commit) -> tuple[object, ...]:
+    """What a table shows of a commit, without reading what is in parts."""
+    return (
+        commit.tid,
+        commit.timestamp,
+        commit.what,
+        commit.metrics.get("numOutputRows", ""),
+        commit.added_files,
+        commit.removed_files if commit.late is None else "",
+        commit.app or "",
+        (commit.provenance.user if commit.provenance else None) or "",
+        commit.message or "",
+    )
+
+
+def _made_by(commit: Commit) -> Mapping[str, object]:
+    """The facts of its provenance that are known, as texts: an id of a process is no count."""
+    facts = {name: getattr(commit.provenance, name) for name in _FACTS} if commit.provenance else {}
+    return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
+_FACTS = ("host", "user", "process", "software", "spark_application", "spark_job")
 
 
 def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
@@ -232,6 +315,7 @@ def committed_by(
     as_of: AsOf,
     *,
     known_since: datetime | None = None,
+    erased_until: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
@@ -240,9 +324,11 @@ def committed_by(
     """
     if as_of is None:
         return in_order(commits)
-    counted, later = cut_at(commits, as_of, known_since=known_since, redated_until=redated_until)
+    counted, later = cut_at(
+        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until
+    )
     if any(commit.forgotten.removed for commit in later):
-        raise not_known(as_of, known_since)
+        raise not_known(as_of, known_since, is_erased=erased_until is not None and erased_until == known_since)
     return counted
 
 
@@ -251,13 +337,14 @@ def cut_at(
     as_of: datetime | str,
     *,
     known_since: datetime | None = None,
+    erased_until: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> Cut:
     """The commits, which may be outlines, as of then and later.
 
-    States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
-    commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
-    the tid of a commit.
+    States before `known_since` are incomplete, and those before `erased_until` were erased. States before
+    `redated_until` are not known, since a copy has given commits new times until then. Raises InvalidInputError for
+    these, and if `as_of` is neither a time with a zone nor the tid of a commit.
     """
     ordered = in_order(commits)
     tids = [commit.tid for commit in ordered]
@@ -275,13 +362,18 @@ def cut_at(
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
     if known_since and time < known_since:
-        raise not_known(as_of, known_since)
+        raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
     return Cut(ordered[:count], ordered[count:])
 
 
-def not_known(as_of: AsOf, known_since: datetime | None) -> InvalidInputError:
-    """The error for a state whose files are forgotten."""
+def not_known(as_of: AsOf, known_since: datetime | None, *, is_erased: bool = False) -> InvalidInputError:
+    """The error for a state whose files are forgotten; `is_erased` if that was done on purpose."""
     since = known_since.isoformat() if known_since else "the commits after it"
+    if is_erased:
+        return InvalidInputError(
+            f"the table as of {as_of} does not exist any more: `dbio erase` has erased rows of the states before "
+            f"{since}, with the files that held them; ask for a time from then on"
+        )
     return InvalidInputError(
         f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
         f"for a time from {since}"

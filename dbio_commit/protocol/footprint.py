@@ -15,6 +15,8 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
+from dbio_commit.protocol.markers.provenance import Provenance, texts_of
+from dbio_commit.protocol.markers.start import Begun
 
 _OBJECTS_BYTES = 500
 """Bytes of one marker, with its id, its times and the names of its metrics."""
@@ -29,6 +31,14 @@ _COMMIT_BYTES = 250
 def marker_bytes(marker: CommitMarker) -> int:
     """The memory that a marker takes, estimated. Its schema counts in full, though other markers may share it."""
     return _without_schema(marker) + _schema_bytes(marker)
+
+
+def begun_bytes(begun: Begun | None) -> int:
+    """The memory that the texts of a start marker take."""
+    if begun is None:
+        return 0
+    size = getsizeof(begun.app.id) if begun.app else 0
+    return size + _provenance_bytes(begun.provenance)
 
 
 def commits_bytes(commits: Iterable[Decided]) -> int:
@@ -59,9 +69,14 @@ def _info_bytes(info: CommitInfo) -> int:
     size = _OBJECTS_BYTES + getsizeof(info.commit_id) + _mapping_bytes(info.metrics)
     size += getsizeof(info.app.id) if info.app else 0
     size += _mapping_bytes(info.settings) if info.settings else 0
+    size += _provenance_bytes(info.provenance)
     size += _list_bytes(info.whole) if info.whole else 0
     size += _list_bytes(info.removed_tids) if info.removed_tids else 0
     return size + (_files_bytes(info.files) if info.files else 0)
+
+
+def _provenance_bytes(by: Provenance | None) -> int:
+    return getsizeof(by) + sum(map(getsizeof, texts_of(by))) if by else 0
 
 
 def _files_bytes(files: AddedFiles) -> int:

@@ -282,7 +282,7 @@ def check_paths(paths: Sequence[str], *, where: str) -> None:
 def check_visible(paths: Sequence[str], *, where: str) -> None:
     """As `check_paths`, for paths that a marker adds: readers must also take each for data, and other tools for one
     file."""
-    if are_surely_visible(_as_one(paths), longest=max(map(len, paths), default=0)):
+    if _are_surely_visible(_as_one(paths)) and max(map(len, paths), default=0) <= _MAX_PATH:
         return
     for path in paths:
         check_path(path, where=where)
@@ -292,13 +292,26 @@ def check_visible(paths: Sequence[str], *, where: str) -> None:
             raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name; {INSPECT}")
 
 
-def are_surely_visible(joined: bytes, *, longest: int) -> bool:
-    """Whether `check_visible` accepts all paths in a text, in UTF-8, with a slash before and after each of them.
+def are_surely_visible(directories: Sequence[str], files: bytes, *, letters: Iterable[str], longest: int) -> bool:
+    """Whether `check_visible` accepts the paths of all files in some directories. If it is False, one may be wrong.
 
-    `longest` is the length of the longest. If it returns False, some path may be wrong.
+    `files` has the names of the files in UTF-8, one directly after the other, and `letters` the first letter of each,
+    or "" for an empty name. `longest` is the length of the longest name.
     """
+    above = [directory for directory in directories if directory]
+    return (
+        (not above or _are_surely_visible(_as_one(above)))
+        and not {"", "_", "."} & {*letters}
+        and _MAY_BE_COPIED not in files
+        and _lacks(files, _SUSPECT_IN_NAMES)
+        and max(map(len, above), default=0) + 1 + longest <= _MAX_PATH
+    )
+
+
+def _are_surely_visible(joined: bytes) -> bool:
+    """The same for paths in a text, in UTF-8, with a slash before and after each of them, but for their lengths."""
     may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
-    return not may_hide and _lacks(joined, _SUSPECT_IN_VISIBLE) and longest <= _MAX_PATH
+    return not may_hide and _lacks(joined, _SUSPECT_IN_VISIBLE)
 
 
 def _as_one(paths: Sequence[str]) -> bytes:
@@ -328,6 +341,7 @@ _MAX_NAME = 255
 """The longest name of a file or directory on most disks."""
 _SUSPECT = bytes([*range(0x20), 0x7F]) + b"\\?"
 _SUSPECT_IN_VISIBLE = _SUSPECT + _PATTERN.encode()
+_SUSPECT_IN_NAMES = _SUSPECT_IN_VISIBLE + b"/"
 _MAY_LEAD_OUT = re.compile(rb"/[/.]")
 _MAY_HIDE = re.compile(rb"/[/_.]")
 _MAY_BE_COPIED = _COPYING.encode()

@@ -232,6 +232,30 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
     return merges
 
 
+def plan_cuts_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
+    """The merge after which each part with files lies in one range. None if there are no cuts."""
+    loose = [part for part in parts if part.kind == "files" and _range_of(part, cuts) is None]
+    return [Merge(loose, _is_whole(loose, parts), cuts=cuts)] if cuts and loose else []
+
+
+def plan_merges_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
+    """Merges that write all parts with files anew, range by range, without what is forgotten: after the merge of
+    `plan_cuts_of_all`."""
+    ranged: dict[int | None, list[Part]] = {}
+    for part in parts:
+        if part.kind == "files":
+            ranged.setdefault(_range_of(part, cuts), []).append(part)
+    found: list[Merge] = []
+    for where in sorted(ranged, key=lambda it: -1 if it is None else it):
+        pieces = (
+            plan_cut(_rows(ranged[where]), cuts, limits).pieces
+            if where is None
+            else _pieces(_rows(ranged[where]), limits)
+        )
+        found.append(Merge(ranged[where], _is_whole(ranged[where], parts), pieces=pieces))
+    return found
+
+
 def _range_of(part: Part, cuts: Sequence[Key]) -> int | None:
     """The range between two cuts in which the part lies; None if it lies in several, or if there are no cuts.
 

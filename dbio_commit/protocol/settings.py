@@ -31,9 +31,14 @@ PUBLISH = "publish"
 CHANGE_DATA = "change_data"
 """Whether rewrites write change files, and how."""
 
+PROVENANCE = "provenance"
+"""Whether commits record who made them: "off", or else they do."""
+
 NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
 """Kinds of settings, each with a name of its own after a dot. `constraints` has their meanings."""
 
+STATISTICS = "statistics"
+"""A kind of settings, with a column after a dot: new files and their markers have no statistics of it."""
 
 PARTITION_COLUMNS = "partition_columns"
 """The layout, if an overwrite has changed it; otherwise it is the descriptor's. Only such an overwrite sets it."""
@@ -63,6 +68,11 @@ def words_of(text: str) -> tuple[str, ...]:
 def published_forms(settings: Settings | None) -> tuple[str, ...]:
     """The formats in PUBLISH, in their order, with those that only later versions know."""
     return words_of(settings[PUBLISH]) if settings and PUBLISH in settings else ()
+
+
+def bare_columns(settings: Settings | None) -> frozenset[str]:
+    """The top-level columns, in lower case, of which new files and their markers have no statistics."""
+    return frozenset(name.partition(".")[2].lower() for name in settings or () if name.startswith(f"{STATISTICS}."))
 
 
 def layout_of(settings: Settings | None, first: Sequence[str]) -> Layout:
@@ -110,6 +120,12 @@ def _true(text: str) -> str:
     return "true"
 
 
+def _off(text: str) -> str:
+    if text.strip().lower() != "off":
+        raise ValueError("off, or empty")
+    return "off"
+
+
 def _sql(text: str) -> str:
     sql = text.strip()
     if problem := problem_of(sql):
@@ -117,10 +133,16 @@ def _sql(text: str) -> str:
     return sql
 
 
-KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true}
+KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true, PROVENANCE: _off}
 """For each setting: converts the caller's text to the text in markers. Raises ValueError with the allowed texts."""
 
-KINDS: Mapping[str, Callable[[str], str]] = {NOT_NULL: _true, CHECK: _sql, GENERATED: _sql, DEFAULT: _sql}
+KINDS: Mapping[str, Callable[[str], str]] = {
+    NOT_NULL: _true,
+    CHECK: _sql,
+    GENERATED: _sql,
+    DEFAULT: _sql,
+    STATISTICS: _off,
+}
 """The same for each kind of setting of which a table may have several, such as `check.positive`."""
 
 

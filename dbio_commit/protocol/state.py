@@ -209,6 +209,11 @@ class LiveFiles(_Files):
         )
 
 
+def files_in(files: Sequence[DataFile], may: Callable[[Partition], bool]) -> LiveFiles:
+    """The live files in partitions for which the function is true. Of a large table, reads only those."""
+    return files.choose(may, (), None) if isinstance(files, FilesInParts) else LiveFiles.of(files).in_partitions(may)
+
+
 def added_sizes(marker: CommitMarker) -> Sequence[int]:
     """The size of each file that the marker adds."""
     files = marker.dbio_commit.files if marker.dbio_commit else None

@@ -15,18 +15,19 @@ from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode
-from dbio_commit.base.packages import needs
+from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.provenance import Labels, check_note
+from dbio_commit.commit.write.clauses import (
+    UPSERT,
+    Clause,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.rewrite.clauses import (
-    UPSERT,
-    Clause,
-)
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
@@ -37,15 +38,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
-    from dbio_commit.spark.write.options import CommitOptions
+    from dbio_commit.upkeep.erase.report import EraseReport
 
 Path = str | os.PathLike[str]
 
 
 @takes_if_tid
 def write(
-    df: "DataFrame",
+    df: Any,
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
@@ -55,6 +57,8 @@ def write(
     replace_where: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     target_file_size: int | None = None,
@@ -62,6 +66,9 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
+
+    `df` is a DataFrame of PySpark. It may also be any frame that `Table.write` takes, such as one of pandas, Polars or
+    Arrow: that is written in this process, without Spark.
 
     - `mode`: "append" adds the rows; "overwrite" replaces all rows; "overwrite_partitions" replaces the rows of the
       partitions that the data falls into; "error" refuses a table that has commits, and "ignore" leaves it as it is.
@@ -75,13 +82,16 @@ def write(
       gets one file.
     - `merge_schema`: the data may bring new columns and fields and wider types, and may lack columns, which are then
       null. Without it, the data must have the table's columns; narrower types are cast.
-    - `storage_options`: options of fsspec for the store, instead of the session's settings.
+    - `storage_options`: options of fsspec for the store, instead of the session's settings. Without a session, what
+      they leave out comes from the environment.
 
     Options of the commit:
 
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
@@ -93,12 +103,29 @@ def write(
 
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
+    if not is_of("pyspark", df):
+        if replace_where is not None:
+            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
+        return Table(path, storage_options).write(
+            df,
+            mode,
+            partition_by,
+            app,
+            if_match=if_match,
+            retries=retries,
+            message=message,
+            labels=labels,
+            compression=compression,
+            max_records_per_file=max_records_per_file,
+            target_file_size=target_file_size,
+            merge_schema=merge_schema,
+        )
     with needs("dbio.write", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
 
-    _check_frame(df)
+    _refuse_stream(df)
     if replace_where is not None and mode != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
     options = WriteOptions(
@@ -107,7 +134,9 @@ def write(
         merge_schema=merge_schema,
         target_file_size=target_file_size,
     )
-    beside = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    beside = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
@@ -125,7 +154,7 @@ def write(
     except TableExistsError:
         if mode != "ignore":
             raise
-        return no_commit(table, None)
+        return no_commit(table.store, table.clock, None)
 
 
 @takes_if_tid
@@ -138,6 +167,8 @@ def delete(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
@@ -151,6 +182,8 @@ def delete(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
@@ -162,10 +195,12 @@ def delete(
         dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
     with needs("dbio.delete", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import replace_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
 
 
@@ -180,6 +215,8 @@ def update(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Gives columns new values in the rows for which a condition in Spark's SQL holds.
@@ -194,6 +231,8 @@ def update(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
@@ -204,10 +243,12 @@ def update(
         dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
     """
     with needs("dbio.update", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import update_rows
-        from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
 
 
@@ -223,6 +264,8 @@ def merge(
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Merges the rows of `source` into the table: updates or deletes rows that match, and inserts new rows.
@@ -242,6 +285,8 @@ def merge(
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
       that is a number counts up; a version that is a day or a time may come in any order.
     - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `message`: a text about the commit. `dbio log` shows it.
+    - `labels`: short texts about the commit, by name.
     - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
@@ -256,16 +301,18 @@ def merge(
         ])
     """
     with needs("dbio.merge", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
-        from dbio_commit.spark.write.options import CommitOptions
 
     if not is_frame(source) or source.isStreaming:
         raise InvalidInputError(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
     require_merge(source)
-    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    options = CommitOptions(
+        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
+    )
     clauses = UPSERT if when is None else when
     return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
 
@@ -276,6 +323,8 @@ def constrain(
     changes: Mapping[str, str],
     *,
     retries: int = 0,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Changes constraints, generated columns and defaults of a table; an empty text removes one.
@@ -283,7 +332,7 @@ def constrain(
     These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`. Other settings can
     be changed in the same call. Unlike `Table.set`, this checks that Spark can evaluate each expression on the table's
     columns, and that the existing rows keep each constraint. Files whose statistics prove that are not read.
-    `retries` is as in `write`.
+    `retries`, `message` and `labels` are as in `write`.
 
     Raises InvalidInputError for an expression that cannot be evaluated, and for rows that violate a constraint, with
     their number and an example; CommitConflictError if anything is committed meanwhile; and what `Table.set` raises.
@@ -291,14 +340,18 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
     """
     with needs("dbio.constrain", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
-        from dbio_commit.spark.write.options import CommitOptions
 
-    options = CommitOptions(retries=retries)
+    options = CommitOptions(retries=retries, message=message, labels=labels)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: change_constraints(spark, table, changes))
+        return options.attempt(
+            table.store,
+            table.clock,
+            lambda: change_constraints(spark, table, changes, note=table.note(message, labels)),
+        )
 
 
 def read(
@@ -344,6 +397,8 @@ def write_stream(
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> "StreamingQuery":
     """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
@@ -355,7 +410,8 @@ def write_stream(
     - `app_id`: the name of the stream in the table; by default the query id in the checkpoint.
     - `trigger`: what `DataStreamWriter.trigger` takes, such as {"availableNow": True}.
     - `name`: the name of the query in Spark.
-    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema` and `storage_options` are as in `write`.
+    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema`, `message`, `labels` and `storage_options`
+      are as in `write`.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends
     the query.
@@ -363,12 +419,12 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
+        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
         from dbio_commit.spark.versions import is_frame
         from dbio_commit.spark.write.constraints import rows_to_write
-        from dbio_commit.spark.write.options import CommitOptions, WriteOptions
         from dbio_commit.spark.write.plan import plan_write
 
     if not is_frame(df) or not df.isStreaming:
@@ -377,6 +433,7 @@ def write_stream(
         )
     if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
+    check_note(message, labels)
     streaming.require_sink(os.fspath(path))
     from dbio_commit.spark.datasource import DbioDataSource, register_source  # needs Spark 4.0
 
@@ -397,6 +454,8 @@ def write_stream(
         "mergeSchema": merge_schema,
         Packing.OPTION: packing.to_option(),
         **({"txnAppId": app_id} if app_id is not None else {}),
+        **({"message": message} if message is not None else {}),
+        **({"labels": json.dumps(dict(labels))} if labels is not None else {}),
         **_secret(storage_options),
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
@@ -532,6 +591,9 @@ def compact(
     *,
     z_order: str | Sequence[str] = (),
     min_files: int = 1,
+    rewrite_types: bool = False,
+    message: str | None = None,
+    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """As `Table.compact`, with Spark's tasks: each writes one new file, with the rows of small files in one partition.
@@ -551,9 +613,42 @@ def compact(
         sort_by=column_names(sort_by),
         z_order=column_names(z_order),
         min_files=min_files,
+        rewrite_types=rewrite_types,
     )
     with _explained(spark, table):
-        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run)
+        note = table.note(message, labels)
+        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=note)
+
+
+def erase(
+    spark: "SparkSession",
+    path: Path,
+    where: str,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> "EraseReport":
+    """Erases rows for good, as a person may demand: see `Table.erase`, which explains what goes and what stays.
+
+    The session deletes the rows; times without a zone in the condition are in its time zone. Raises what
+    `Table.erase` raises.
+
+        report = dbio.erase(spark, "s3://lake/events", "user_id = 17")
+        print(report.ok, report.remains)
+    """
+    with needs("dbio.erase", extra="spark"):
+        from dbio_commit.spark.session.conf import open_table
+
+    return open_table(spark, path, storage_options).erase(where, spark, dry_run=dry_run)
+
+
+def local_session(what: str) -> "SparkSession":
+    """The active session, or a new one on this machine alone, for work that needs Spark only now and then."""
+    with needs(what, extra="spark"):
+        from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[*]").appName("dbio").config("spark.ui.enabled", "false")
+    return SparkSession.getActiveSession() or builder.config("spark.log.level", "ERROR").getOrCreate()
 
 
 def enable(
@@ -636,7 +731,7 @@ def _rewrite(
 
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+        return options.attempt(table.store, table.clock, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
 
 
 @contextmanager
@@ -671,16 +766,13 @@ def _start(
     return writer.start(**options)
 
 
-def _check_frame(df: object) -> None:
-    """Raises InvalidInputError unless this is a DataFrame of Spark, and of a batch."""
+def _refuse_stream(df: "DataFrame") -> None:
+    """Raises InvalidInputError for what is no DataFrame of Spark, such as one of pandas on Spark, and for a stream."""
     from dbio_commit.spark.versions import is_frame
 
     if not is_frame(df):
-        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
-        raise InvalidInputError(
-            f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "
-            "without Spark in a transaction of dbio.Table(path).begin()"
-        )
+        kind = f"{type(df).__module__}.{type(df).__name__}"
+        raise InvalidInputError(f"dbio.write takes no {kind}: make a DataFrame of it, such as by df.to_spark()")
     if df.isStreaming:
         raise InvalidInputError(
             "dbio.write takes a batch, and this DataFrame is a stream: use dbio.write_stream(stream, path, checkpoint)"

@@ -26,6 +26,14 @@ from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
+from dbio_commit.commit.write.options import (
+    CommitOptions,
+    WriteOptions,
+    app_option,
+    flag_option,
+    number_option,
+    said_options,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
@@ -39,15 +47,13 @@ from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
+from dbio_commit.spark.session.other_formats import advice_for_option
 from dbio_commit.spark.ship.batches import Packing
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option, flag_option, number_option
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
-_OF_SQL = {"versionasof": "versionAsOf", "timestampasof": "timestampAsOf"}
-"""Options of Spark that are for tables in a catalog."""
 _FEED_OPTIONS = {
     "path",
     "readchangefeed",
@@ -67,6 +73,8 @@ _WRITE_OPTIONS = {
     "txnappid",
     "txnversion",
     "ifmatch",
+    "message",
+    "labels",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -89,8 +97,8 @@ class DbioDataSource(DataSource):
 
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
     partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifMatch (the
-    `Snapshot.etag` since which no data may have changed), secretStorageOptions. The options of a stream that writes are
-    in `feed.sink`.
+    `Snapshot.etag` since which no data may have changed), message, labels (a JSON object of texts),
+    secretStorageOptions. The options of a stream that writes are in `feed.sink`.
     """
 
     settings: StoreSettings = StoreSettings()
@@ -160,7 +168,7 @@ class DbioDataSource(DataSource):
             return kind(self._table, spec, options, columns=recorded if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
-        self._check_options(_WRITE_OPTIONS, old={"iftid"})
+        self._check_options(_WRITE_OPTIONS, old={"iftid"} | self._needless(overwrite))
         with explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
@@ -201,7 +209,7 @@ class DbioDataSource(DataSource):
                 "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
                 "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        commit = CommitOptions(app=app, if_match=self._if_match())
+        commit = CommitOptions(app=app, if_match=self._if_match(), **said_options(self.options))
         return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
 
     def _if_match(self) -> str | None:
@@ -247,20 +255,17 @@ class DbioDataSource(DataSource):
         return self._table.snapshot(self.options.get("asOf"))
 
     def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
-        if "replacewhere" in self.options:
-            raise InvalidInputError(
-                "a data source in Python cannot honour the option replaceWhere, since it cannot look for the rows to "
-                "remove; use dbio.write(df, path, mode='overwrite', replace_where=…)"
-            )
-        if travels := sorted({*_OF_SQL} & set(map(str.lower, self.options))):
-            raise InvalidInputError(
-                f'the data source "dbio" has no option {_OF_SQL[travels[0]]}: use the option asOf, which takes a tid '
-                f"or a time; {_OF_SQL[travels[0]]} is for spark.read.table, of tables in the catalog dbio"
-            )
         if unknown := sorted(set(map(str.lower, self.options)) - known - old):
+            if advice := advice_for_option(unknown[0]):
+                raise InvalidInputError(f'the data source "dbio" has no option {advice}')
             raise InvalidInputError(
                 f'the data source "dbio" knows no option {", ".join(unknown)} here; it knows {", ".join(sorted(known))}'
             )
+
+    def _needless(self, overwrite: bool) -> set[str]:
+        """Options of other formats that say what dbio does anyway."""
+        takes_columns = self._mode(overwrite) == "overwrite" and flag_option(self.options, "overwriteSchema")
+        return {"overwriteschema"} if takes_columns else set()
 
     def _mode(self, overwrite: bool) -> Mode:
         dynamic = self._one_of("partitionOverwriteMode", ("static", "dynamic")) == "dynamic"

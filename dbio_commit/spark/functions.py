@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from dbio_commit.base.errors import AccessDeniedError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.table import Table
 
@@ -64,7 +65,8 @@ class _Files:
 
 HISTORY_COLUMNS = (
     "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
-    "app_id string, app_version bigint"
+    "app_id string, app_version bigint, kind string, message string, labels map<string,string>, host string, "
+    "user string, process bigint, software string, spark_application string, spark_job string"
 )
 
 
@@ -72,7 +74,10 @@ def history_row(commit: Commit) -> tuple[Any, ...]:
     """The commit as a row of `dbio_history`."""
     app_id, version = commit.app or (None, None)
     counts = commit.added_files, commit.removed_files
-    return commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version
+    by = commit.provenance or Provenance()
+    who = by.host, by.user, by.process, by.software, by.spark_application, by.spark_job
+    what = commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version
+    return *what, commit.kind, commit.message, dict(commit.labels), *who
 
 
 class _History:

@@ -20,6 +20,7 @@ from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
 from dbio_commit.commit.probe import create
+from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
@@ -35,6 +36,7 @@ from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.descriptor import ADOPTED
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema, refuse_large
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
@@ -50,14 +52,15 @@ _MOST_NAMED = 10
 """How many files one message names."""
 
 
-def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
+def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent, note: Note = NO_NOTE) -> Commit:
     """Turns a plain or DBIO directory into a dbio table: writes a checkpoint of the visible files, then the descriptor.
 
     Moves and deletes nothing. Files that are hidden now count as removed. `looks` reads the footers of all files, by
-    one request each, and records the columns of the table. Raises TransactionStateError if a transaction is pending,
-    TableExistsError if it is a table already, InvalidInputError if its files lie in different partition columns or some
-    cannot be read by all readers, SchemaMismatchError if their columns do not fit together, CommitConflictError if
-    another process wrote meanwhile.
+    one request each, and records the columns of the table. `note` is what is said of the commit.
+
+    Raises TransactionStateError if a transaction is pending, TableExistsError if it is a table already,
+    InvalidInputError if its files lie in different partition columns or some cannot be read by all readers,
+    SchemaMismatchError if their columns do not fit together, CommitConflictError if another process wrote meanwhile.
     """
     entries = store.list_files()  # before the snapshot: files that it does not show have been hidden since
     snapshot = read_snapshot(store, clock)
@@ -69,7 +72,8 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
-    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at)
+    provenance = provenance_of(note, None)
+    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at, provenance=provenance)
     # The log as of that listing: if another process adopts at the same time, later commits must not count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -102,8 +106,8 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was just made a table by another process; see `dbio check`")
-    for note in found.notes:
-        _log.warning("%s: %s", store.url, note)
+    for sentence in found.notes:
+        _log.warning("%s: %s", store.url, sentence)
     return Commit(
         tid=commit.tid,
         timestamp=commit.modified,
@@ -231,7 +235,15 @@ def _some(texts: Sequence[str]) -> str:
 # --- what is written ----------------------------------------------------------------------------------------------
 
 
-def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found, *, at: datetime) -> Decided:
+def _adoption(
+    clock: Clock,
+    snapshot: Snapshot,
+    hidden: list[str],
+    found: _Found,
+    *,
+    at: datetime,
+    provenance: Provenance | None,
+) -> Decided:
     """A commit that adds all visible files, and removes all hidden ones."""
     files = [
         FileInfo(path=file.path, size=file.size, rows=found.rows.get(file.path), partition=file.partition)
@@ -243,6 +255,7 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
         recorded="adopt",
         commit_id=new_uuid(clock),
         timestamp=clock.now(),
+        provenance=provenance,
         metrics={
             "numFiles": len(files),
             "numOutputBytes": sum(file.size for file in files),

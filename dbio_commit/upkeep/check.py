@@ -1,17 +1,25 @@
 """Finds what is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, DbioError
+from dbio_commit.base.errors import (
+    CheckpointLostError,
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    UnsupportedTableError,
+)
+from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.log.listing import Markers, read_markers, until_quiet
+from dbio_commit.log.listing import Markers, read_begun, read_markers, until_quiet
 from dbio_commit.log.table_state import check_partitions, table_snapshot
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
@@ -22,6 +30,8 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
+from dbio_commit.protocol.markers.provenance import Provenance
+from dbio_commit.protocol.markers.start import Begun
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
@@ -29,7 +39,7 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
-from dbio_commit.upkeep.publish import find_problems
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_limits, find_problems, limited_directories
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
 
@@ -47,6 +57,10 @@ class PendingTransaction:
     """How many files it has written so far."""
     size: int
     """The size of its files so far, in bytes."""
+    app: tuple[str, int] | None = None
+    """The (application id, version) that it commits, as far as its start marker records it."""
+    provenance: Provenance | None = None
+    """Who began it, as far as its start marker records it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +75,11 @@ class WrongSize:
     """The size of the file, in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Shown):
     """What `Table.check` found. Paths are relative to the root, sizes are in bytes."""
+
+    _first: ClassVar = ("ok",)
 
     url: str
     """The root of the table."""
@@ -93,6 +109,9 @@ class CheckReport:
     """Signs that another tool's vacuum has run on a dbio table: it may have deleted commit markers."""
     publications: Sequence[str] = ()
     """Why other engines read something else than the table, or why new commits cannot be published."""
+    unread_by: Sequence[str] = ()
+    """Which engines cannot read the published Delta log because of the names of the path, of columns or of directories.
+    Nothing of this is wrong."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
     """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 
@@ -187,15 +206,24 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
         wrong_size=[WrongSize(path=path, expected=size, found=other) for path, size, other in sorted(files.wrong_size)],
         corrupt={path: str(error) for path, error in found.corrupt.items()},
         pending=[
-            PendingTransaction(tid=tid, started=at, age=now - at, files=count, size=size)
+            PendingTransaction(
+                tid=tid,
+                started=at,
+                age=now - at,
+                files=count,
+                size=size,
+                app=(begun.app.id, begun.app.version) if begun and begun.app else None,
+                provenance=begun.provenance if begun else None,
+            )
             for tid, at in sorted(found.pending.items(), key=lambda item: item[1])
-            for count, size in [files.written[tid]]
+            for (count, size), begun in [(files.written[tid], found.begun.get(tid))]
         ],
         garbage=files.garbage,
         foreign=files.foreign,
         applications=found.applications,
         another_vacuum=found.another_vacuum,
         publications=found.publications,
+        unread_by=found.unread_by,
         useless_statistics=found.useless_statistics,
         without_statistics=found.without_statistics,
         unkept_statistics=found.unkept_statistics,
@@ -219,9 +247,12 @@ class _Found:
     present: Callable[[Set[str]], Iterator[str]]
     """The live files except some, which are missing."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
+    begun: Mapping[str, Begun] = field(default_factory=dict)
+    """The start markers of pending transactions, as far as they can be read."""
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
+    unread_by: Sequence[str] = ()
     useless_statistics: dict[str, str] = field(default_factory=dict)
     without_statistics: dict[str, int] = field(default_factory=dict)
     unkept_statistics: str = ""
@@ -255,12 +286,14 @@ def _look_at_table(root: TableRoot) -> _Found:
     pending = _pending([replace(log, started=undecided)], now)
     found = _Found(pending, FoundFiles.of(pending), partial(live_paths, snapshot), dict(settled.markers.corrupt))
     types = partition_types(metadata.schema, layout)
+    odd_directories: list[str] = []
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
     for some in compare_table(store, snapshot, found.files):
         files = LiveFiles.of(some.files)
         found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
         own = {commit.tid: commit.marker for commit in some.decided}
+        odd_directories += limited_directories(files.paths())
         if files.outside(layout):
             found.corrupt |= _misplaced(store, own, live={*files.paths()}, columns=layout)
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
@@ -275,6 +308,12 @@ def _look_at_table(root: TableRoot) -> _Found:
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
     ).in_words()
     found.publications = find_problems(store, found.files.published, settled.descriptor.id)
+    if any(entry.path.startswith(f"{DIRECTORIES[Format.DELTA]}/") for entry in found.files.published):
+        found.unread_by = find_limits(
+            store.url, is_disk=store.is_disk, partition_columns=layout, directories=odd_directories
+        )
+    begun_by = {tid: log.started[tid] for tid in pending}
+    found.begun = _read_begun(store, begun_by, table_id=settled.descriptor.id)
     found.strange, found.redated_until = settled.strange, settled.redated_until
     found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()
@@ -361,3 +400,16 @@ def _pending(logs: Iterable[Log], now: datetime) -> dict[str, datetime]:
         for tid in log.pending:
             started[tid] = min(log.started[tid].modified, started.get(tid, now))
     return started
+
+
+def _read_begun(store: Store, started: Mapping[str, Entry], *, table_id: str) -> dict[str, Begun]:
+    """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
+
+    def read(entry: Entry) -> Begun | None:
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
+            return read_begun(store, entry, table_id=table_id)
+        return None
+
+    some = {tid: entry for tid, entry in started.items() if entry.size}
+    found = store.in_parallel(read, list(some.values()))
+    return {tid: begun for tid, begun in zip(some, found, strict=True) if begun}

@@ -7,6 +7,7 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
@@ -16,7 +17,7 @@ Path = tuple[str, ...]
 `key` and `value`, as Spark names them."""
 
 
-def change_comments(store: Store, clock: Clock, comments: Mapping[Path, str]) -> Commit:
+def change_comments(store: Store, clock: Clock, comments: Mapping[Path, str], *, note: Note = NO_NOTE) -> Commit:
     """Changes these comments. An empty text removes a comment.
 
     Raises InvalidInputError if there is no such column or field, and if the columns are not recorded;
@@ -33,7 +34,7 @@ def change_comments(store: Store, clock: Clock, comments: Mapping[Path, str]) ->
         if field is None:
             raise InvalidInputError(f"{store.url} has no column {'.'.join(path)!r:.200}; nothing was changed")
         field["metadata"] = {"comment": comment} if comment else {}
-    with begin(store, clock, follow_up=publish_as_set, operation="rewrite", target=target) as transaction:
+    with begin(store, clock, follow_up=publish_as_set, operation="rewrite", target=target, note=note) as transaction:
         return transaction.commit(schema)
 
 

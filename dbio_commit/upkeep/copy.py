@@ -19,7 +19,8 @@ from dbio_commit.base.errors import (
     StoreError,
     TableExistsError,
 )
-from dbio_commit.commit.begin import look
+from dbio_commit.base.shown import Shown
+from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import read_snapshot
@@ -27,23 +28,26 @@ from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
+from dbio_commit.protocol.commits import AsOf, recorded_files
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.tombstone import Tombstone
 from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import PARTITION_COLUMNS
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.staged_copies import stage_copies
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CopyReport(Shown):
     """The result of `Table.copy`."""
 
     url: str
@@ -65,12 +69,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     HistoryLostError if vacuum deletes a live file meanwhile, StoreError.
     """
     snapshot = read_snapshot(source, clock)
-    if snapshot.scope is not Scope.TABLE:
-        raise InvalidInputError(
-            f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
-        )
-    if f"{target.url}/".startswith(f"{source.url}/"):
-        raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
+    _refuse_source(source, snapshot, target)
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     tombstone = encode(Tombstone(everything=True, created=clock.now()))
@@ -96,6 +95,43 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     return CopyReport(
         url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=copied.files, size=copied.size
     )
+
+
+def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyReport:
+    """Makes a new table of the rows, columns and settings as of then, with one commit. It has an id of its own.
+
+    Raises as `copy_table`, and InvalidInputError for a state that is not known any more. A copy that was killed leaves
+    a table without commits, which `dbio drop` removes.
+    """
+    then = read_snapshot(source, clock, as_of=as_of)
+    _refuse_source(source, then, target)
+    if look(target, clock).scope is not None or target.list_files():
+        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
+    settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
+    files = size = 0
+    with begin(
+        target,
+        clock,
+        follow_up=publish_as_set,
+        partition_by=then.partition_columns,
+        must_be_empty=True,
+        sets=settings,
+    ) as transaction:
+        for some in then.slices():
+            size += stage_copies(source, target, transaction, some.files, recorded_files(some.decided))
+            files += len(some.files)
+        transaction.vouch_for_rows()  # they are the rows of then
+        commit = transaction.commit(then.schema)
+    return CopyReport(url=target.url, tid=commit.tid, commits=1, files=files, size=size)
+
+
+def _refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
+    if snapshot.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
+        )
+    if f"{target.url}/".startswith(f"{source.url}/"):
+        raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
 
 
 class _Copied(NamedTuple):
@@ -168,6 +204,7 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=before.known_since,
+        erased_until=before.erased_until,
         redated_until=snapshot.redated_until,
         table_id=snapshot.table_id,
     )

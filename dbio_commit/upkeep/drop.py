@@ -19,6 +19,7 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.decision import abort_all
 from dbio_commit.commit.directory_root import check_directories, refuse_nested
 from dbio_commit.commit.probe import prove_store
@@ -50,8 +51,8 @@ _ROUNDS = 10
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DropReport(Shown):
     """The result of `Table.drop`."""
 
     url: str

@@ -2,25 +2,33 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-
-from rich.filesize import decimal
+from datetime import UTC, datetime
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.figures import age_text, count_text, number_text, size_text, time_text
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 
-number_text = "{:,}".format
-size_text = decimal
-
+__all__ = [
+    "age_text",
+    "count_text",
+    "files_text",
+    "iso_text",
+    "known_size",
+    "moment_text",
+    "number_text",
+    "parse_size",
+    "partition_text",
+    "size_of",
+    "size_text",
+    "time_text",
+    "total_json",
+    "total_text",
+]
 
 # --- how many, and how large --------------------------------------------------------------------------------------
-
-
-def count_text(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def files_text(files: int, size: int) -> str:
@@ -57,20 +65,6 @@ def known_size(size: int) -> int | None:
 
 
 # --- when ---------------------------------------------------------------------------------------------------------
-
-
-def age_text(age: timedelta) -> str:
-    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead of this machine's
-    for unit, length_s, enough in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
-        if seconds < length_s * enough:
-            return f"{seconds // length_s} {unit}"
-    return f"{seconds // 86400} days"
-
-
-def time_text(at: datetime) -> str:
-    # Rounded up, so that --as-of with this time includes what happened then.
-    whole = at.astimezone(UTC) + timedelta(microseconds=-at.microsecond % 1_000_000)
-    return f"{whole:%Y-%m-%d %H:%M:%S}Z"
 
 
 def moment_text(at: datetime, now: datetime) -> str:

@@ -1,20 +1,24 @@
 """Finds what is known of one transaction: the report of `dbio show`."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.roots import TableRoot, open_root
-from dbio_commit.log.listing import read_descriptor, read_markers, until_quiet
+from dbio_commit.log.listing import read_begun, read_descriptor, read_markers, until_quiet
 from dbio_commit.log.table_state import table_snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.store import Store
 
@@ -30,8 +34,8 @@ class TransactionState(StrEnum):
     """It was decided that it commits nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TransactionReport(Shown):
     """What is known of one transaction. Times are by the store's clock."""
 
     url: str
@@ -48,6 +52,8 @@ class TransactionReport:
     """The content of its commit marker, also of an abort; None if there is none yet."""
     files: Sequence[FileInfo]
     """The files that it added; if it is not committed, its files that exist."""
+    provenance: Provenance | None
+    """Who made it, by its commit marker, or else by its start marker; None if nobody recorded that."""
     undecided: Sequence[str]
     """In the directory scope: the directories in which it has begun and is not decided."""
 
@@ -95,6 +101,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         decided=when,
         commit=Commit(tid=tid, timestamp=when, marker=merge_directories(markers)) if when else None,
         files=_added(store, effective) if effective else _written(store, tid),
+        provenance=_provenance(store, markers, started, table_id=table_id),
         undecided=undecided,
     )
 
@@ -108,8 +115,23 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
         decided=commit.modified,
         commit=Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, forgotten=commit.forgotten),
         files=_written(store, commit.tid) if commit.marker.is_abort else _added(store, {"": commit.marker}),
+        provenance=commit.marker.dbio_commit.provenance if commit.marker.dbio_commit else None,
         undecided=(),
     )
+
+
+def _provenance(
+    store: Store, markers: Mapping[str, CommitMarker], started: Mapping[str, Entry], *, table_id: str | None
+) -> Provenance | None:
+    """By a commit marker, or else by the start marker of a table's transaction, if that can be read."""
+    for marker in markers.values():
+        if marker.dbio_commit and marker.dbio_commit.provenance:
+            return marker.dbio_commit.provenance
+    if table_id is not None and "" in started and started[""].size:
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it decides nothing
+            begun = read_begun(store, started[""], table_id=table_id)
+            return begun.provenance if begun else None
+    return None
 
 
 def _state(*, committed: bool, pending: bool) -> TransactionState:

@@ -3,32 +3,32 @@
 A path is never used twice, so a file that was removed since is copied to a new name.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.commit.transaction import Transaction
-from dbio_commit.log.listing import with_sizes
+from dbio_commit.data.footers import Inspector
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.partition_values import Given
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import DataFile, live_files
+from dbio_commit.protocol.state import DataFile, files_in
 from dbio_commit.store import Store
-from dbio_commit.store.copying import COPIES, copy_object
+from dbio_commit.upkeep.chosen import Chooses, by_condition, by_values
+from dbio_commit.upkeep.diff import slices_of_both
 from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.staged_copies import stage_copies
 
-_SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestorePlan(Shown):
     """What `Table.restore` would do, if no other commit comes meanwhile."""
 
     url: str
@@ -41,6 +41,8 @@ class RestorePlan:
     """The current state."""
     then: Snapshot = field(repr=False)
     """The state to restore."""
+    is_part: bool = False
+    """Whether only some partitions are restored. Then the table keeps its columns."""
 
     @property
     def has_its_columns(self) -> bool:
@@ -48,12 +50,23 @@ class RestorePlan:
         return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns
 
 
-def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
-    """Plans a restore. Changes nothing.
+def plan_restore(
+    store: Store,
+    clock: Clock,
+    as_of: AsOf,
+    *,
+    partition: Mapping[str, Given | None] | None = None,
+    where: str | None = None,
+    time_zone: str | None = None,
+) -> RestorePlan:
+    """Plans a restore; with `partition` or `where`, of these partitions only. Changes nothing.
 
-    Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and if it
-    is not a dbio table.
+    Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, if it is
+    not a dbio table, for a condition of which dbio cannot say for which partitions it holds, and for partitions in
+    which neither state has files.
     """
+    if partition is not None and where is not None:
+        raise InvalidInputError("partition and where do not go together: each chooses the partitions to restore")
     if as_of is None:
         raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
     now = read_snapshot(store, clock)
@@ -72,35 +85,73 @@ def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
     if not {*then.tids} <= {*now.tids}:
         raise CommitConflictError(f"{store.url} was changed meanwhile; nothing was restored: restore again")
     plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
+    if partition is not None or where is not None:
+        _refuse_other_columns(plan)
+        layout, columns = now.partition_columns, now.schema
+        if partition is not None:
+            return _plan_part(plan, by_values(partition, layout, columns, where=store.url))
+        return _plan_part(plan, by_condition(str(where), layout, columns, where=store.url, time_zone=time_zone))
     if not plan.has_its_columns:
         return replace(plan, back=[*then.files], goes=[*now.files])
-    back, goes, tids = list[DataFile](), list[DataFile](), {*then.tids}
-    for part in now.slices():
-        wanted = with_sizes(store, live_files(commit for commit in part.decided if commit.tid in tids))
-        live, of_then = {file.path for file in part.files}, {*wanted.paths()}
-        back += (file for file in wanted if file.path not in live)
-        goes += (file for file in part.files if file.path not in of_then)
+    back, goes = list[DataFile](), list[DataFile]()
+    for part in slices_of_both(store, then, now):
+        back += part.gone
+        goes += part.came
     return replace(plan, back=back, goes=goes)
 
 
-def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
-    """Restores the files and columns as of then. The settings stay as they are.
+def _refuse_other_columns(plan: RestorePlan) -> None:
+    """Raises InvalidInputError if the table had partition columns, or columns, then that it does not have now."""
+    now, then, url = plan.now, plan.then, plan.url
+    if then.partition_columns != now.partition_columns:
+        raise InvalidInputError(
+            f"{url} was partitioned by {list(then.partition_columns)} then, and is by {list(now.partition_columns)} "
+            "now, so that no single partition can be restored: restore the whole table"
+        )
+    known = {field["name"].lower() for field in (now.schema or then.schema or {}).get("fields", ())}
+    if lost := [it["name"] for it in (then.schema or {}).get("fields", ()) if it["name"].lower() not in known]:
+        raise InvalidInputError(
+            f"{url} had the column {lost[0]!r:.100} then, which it has no more, so that no single partition can be "
+            "restored: restore the whole table"
+        )
+
+
+def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
+    """The plan for the partitions that are chosen. Reads only what is about these."""
+    had, has = files_in(plan.then.files, chooses), files_in(plan.now.files, chooses)
+    if not (had or has):
+        raise InvalidInputError(
+            f"{plan.url} has no files in such a partition now, and had none then; nothing was restored: `dbio files` "
+            "lists the partitions"
+        )
+    live, of_then = {*has.paths()}, {*had.paths()}
+    back = [file for file in had if file.path not in live]
+    goes = [file for file in has if file.path not in of_then]
+    return replace(plan, back=back, goes=goes, is_part=True)
+
+
+def restore(
+    store: Store, clock: Clock, plan: RestorePlan, *, inspector: Inspector | None = None, note: Note = NO_NOTE
+) -> Commit:
+    """Restores the files and columns as of then. The settings stay as they are. `note` is what is said of the commit.
 
     If the columns were the same, files that are still live stay. Otherwise all files are copied, since only an
     overwrite may set columns. A restore that changes partition columns takes a minute, and aborts all pending
-    transactions.
+    transactions. If only some partitions are restored, the columns stay as they are, and the footers of the files,
+    which `inspector` reads, must fit them.
 
-    Raises HistoryLostError if vacuum deletes a file of that state meanwhile, CommitConflictError if anything was
-    committed since the plan was made.
+    Raises SchemaMismatchError if they do not, HistoryLostError if vacuum deletes a file of that state meanwhile,
+    CommitConflictError if anything was committed since the plan was made.
     """
     now, then, has_its_columns = plan.now, plan.then, plan.has_its_columns
-    operation: Operation = "rewrite" if has_its_columns else "overwrite"
+    keeps_columns = has_its_columns or plan.is_part
+    operation: Operation = "rewrite" if keeps_columns else "overwrite"
     target = look(store, clock)
     if target.partition_columns != now.partition_columns:
         raise CommitConflictError(
             f"the partition columns of {store.url} were changed meanwhile; nothing was restored: restore again"
         )
-    columns = None if has_its_columns else then.partition_columns
+    columns = None if keeps_columns else then.partition_columns
     with begin(
         store,
         clock,
@@ -109,39 +160,16 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         partition_by=columns,
         target=target,
         if_match=now.etag,
+        inspector=inspector,
+        note=note,
     ) as transaction:
         transaction.keep_partitions()
-        if has_its_columns:
+        if keeps_columns:
             transaction.remove(file.path for file in plan.goes)
         tids = {*then.tids}
         told = now.among({file.path for file in plan.back}).decided
-        _copy(store, transaction, plan.back, recorded_files(commit for commit in told if commit.tid in tids))
+        known = recorded_files(commit for commit in told if commit.tid in tids)
+        stage_copies(store, store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
         transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
         metrics = {"numRestoredFiles": len(plan.back)}
-        return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)
-
-
-def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:
-    """Stages a copy of each file, in its partition."""
-    copies = [(file, _name_copy(store, transaction, file)) for file in files]
-    store.in_parallel(lambda pair: _copy_file(store, pair[0].path, pair[1]), copies, at_once=COPIES)
-    store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
-    for file, path in copies:
-        info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        added = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
-        transaction.add([added], looked_at=True)  # as it was then
-
-
-def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:
-    suffix = _SUFFIX.search(file.path)
-    url = transaction.new_file(suffix[0] if suffix else ".parquet", file.partition)
-    return url.removeprefix(f"{store.url}/")
-
-
-def _copy_file(store: Store, path: str, copy: str) -> None:
-    try:
-        copy_object(store, path, store, copy)
-    except ObjectNotFoundError as error:
-        raise HistoryLostError(
-            f"{store.url_of(path)} was deleted while it was copied; nothing was committed: restore a later state"
-        ) from error
+        return transaction.commit(None if keeps_columns else then.schema, metrics=metrics)

@@ -1,20 +1,24 @@
 """Changes the settings of a table, by a commit without files in a turn."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.settings import check_changes
+from dbio_commit.protocol.settings import Settings, bare_columns, check_changes
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
 
-def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None) -> Commit:
+def change_settings(
+    store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None, note: Note = NO_NOTE
+) -> Commit:
     """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_match`, nothing
-    may have been committed since.
+    may have been committed since. `note` is what is said of the commit.
 
     Raises InvalidInputError for what cannot be set and if it is not a dbio table, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.
@@ -27,7 +31,23 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, i
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
+    _refuse_unknown(sets, target.metadata.schema, where=store.url)
     with begin(
-        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_match=if_match
+        store,
+        clock,
+        follow_up=publish_as_set,
+        operation="rewrite",
+        target=target,
+        sets=sets,
+        if_match=if_match,
+        note=note,
     ) as transaction:
         return transaction.commit()
+
+
+def _refuse_unknown(sets: Settings, schema: Mapping[str, Any] | None, *, where: str) -> None:
+    """Raises InvalidInputError for statistics of no column: a misspelled name would keep nothing out of the files."""
+    if schema is not None:
+        wanted = bare_columns({name: text for name, text in sets.items() if text})
+        if unknown := wanted - {field["name"].lower() for field in schema["fields"]}:
+            raise InvalidInputError(f"{where} has no column {min(unknown)!r:.100}, of which to write no statistics")

@@ -18,6 +18,7 @@ from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.testing import MemoryStore
 from tests.fuzz.bodies import SCHEMA
+from tests.spark_columns import check_writable, map_columns
 
 WHERE = "s3://bucket/t"
 TEXT = t.StructType([t.StructField("id", t.StringType())])
@@ -35,11 +36,11 @@ def recorded(schema: Any) -> t.StructType | None:
     schemas.plain(found)
     assert found.simpleString()
     with suppress(InvalidInputError):
-        schemas.check_writable(found, ["day"])
-        schemas.check_writable(found, [])
+        check_writable(found, ["day"])
+        check_writable(found, [])
     for merge in (False, True):
         with suppress(InvalidInputError):
-            schemas.map_columns(TEXT, partition_columns=[], table=found, merge=merge, where=WHERE)
+            map_columns(TEXT, partition_columns=[], table=found, merge=merge, where=WHERE)
     return found
 
 

@@ -1409,6 +1409,20 @@ def streams() -> Iterable[Case]:
     yield t
 
 
+def provenances() -> Iterable[Case]:
+    by = {"host": "etl-7", "user": "spark", "process": 4711, "software": "dbio-commit 0.1.0", "later": [1]}
+    said = {**by, "message": "first\nload", "labels": {"team": "sales"}}
+    long = {"host": "x" * 5000, "message": "\u202e" * 5000, "labels": {str(n) * 300: "x" * 300 for n in range(30)}}
+    t = OurTable("provenance", "Who made a commit, in any length: a reader takes the files, whatever it says.")
+    first, second, third = t.data(P), t.data(Q), t.data(R)
+    t.put(f"_started_{P}", {"version": 1, "provenance": by, "job": JOB})
+    t.commit(P, [first], start=False, provenance=said)
+    t.commit(Q, [second], provenance=long)
+    t.commit(R, [third], provenance={})
+    t.sees(first, second, third, log=["append", "append", "append"])
+    yield t
+
+
 def rewrites() -> Iterable[Case]:
     def changed(name: str, about: str, **metrics: int) -> OurTable:
         """Of three files, the first was rewritten without its row, or with another, and the second went."""
@@ -1622,6 +1636,7 @@ TABLE_SCOPE = [
     layouts,
     adopted_columns,
     roots,
+    provenances,
 ]
 
 

@@ -100,6 +100,7 @@ def test_an_option_may_name_a_day_or_a_time(spark: SparkSession, path: str) -> N
         ({"partitionBy": "hour"}, "hour"),
         ({"partitionBy": " ,"}, "names no column"),
         ({"replaceWhere": "id > 3"}, "replace_where="),
+        ({"overwriteSchema": "true"}, "mode overwrite always takes the columns"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused_and_nothing_is_written(

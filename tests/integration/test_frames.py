@@ -135,6 +135,18 @@ def test_pandas_polars_and_duckdb_get_the_same_rows(table: Table) -> None:
     assert snapshot.to_duckdb().count("*").fetchall() == [(4,)]
 
 
+def test_lazy_forms_get_the_same_rows(table: Table) -> None:
+    """`tests/unit/log/frames` has more of them, on a disk and in memory."""
+    snapshot = table.snapshot()
+    where = "day = '2026-11-20' OR hour = 8"
+    assert sorted(snapshot.to_lazy(where=where).collect()["id"].to_list()) == [1, 2, 4]
+    assert ids(snapshot.to_batches(["id"], where=where).read_all()) == [1, 2, 4]
+    assert sorted(snapshot.to_duckdb(where=where).select("id").fetchall()) == [(1,), (2,), (4,)]
+    assert ids(table.scan(["id"], where="hour = 8").to_dataset().to_table()) == [4]
+    with pytest.raises(InvalidInputError, match="as 'ID'"):
+        snapshot.to_dataset()
+
+
 FILTERS: dict[str, tuple[Any, list[int]]] = {
     "a partition": ([("day", "=", date(2026, 11, 20))], [1, 2]),
     "a partition as text": ([("day", "==", "2026-11-20")], [1, 2]),

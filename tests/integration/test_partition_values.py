@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from dbio_commit.data import arrow
 from dbio_commit.protocol import names
-from dbio_commit.spark.ship import arrow
 from tests.spark_tables import to_arrow
 
 if TYPE_CHECKING:

@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
-from dbio_commit.spark.write.file_sink import StoreSink
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.file_sink import StoreSink
+from dbio_commit.commit.write.files import write_files
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import plan_write
-from dbio_commit.spark.write.task import commit_files, encode_file_info, write_task
+from dbio_commit.spark.write.task import commit_files, encode_file_info
 from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
 
@@ -236,14 +237,14 @@ def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committe
     transaction = plan.begin()
     spec = plan.task_spec(transaction.terms)
     batch = pa.RecordBatch.from_pylist([{"id": 1, "day": "d1"}, {"id": 2, "day": "d0"}, {"id": 3, "day": "d1"}])
-    sink = StoreSink(spec.table, spec.terms)
-    slow = write_task(spec, [batch], task=0, attempt=0, files=sink)
-    fast = write_task(spec, [batch], task=0, attempt=1, files=sink)
+    sink = StoreSink(spec.table.store, spec.table.clock, spec.terms)
+    slow = write_files(spec, [batch], task=0, attempt=0, files=sink)
+    fast = write_files(spec, [batch], task=0, attempt=1, files=sink)
     assert not {file.path for file in slow} & {file.path for file in fast}
     with transaction:
         commit_files(transaction, map(encode_file_info, fast), plan.schema_to_record)
     assert ids(dbio.read(spark, path)) == [1, 2, 3]
-    late = write_task(spec, [batch], task=0, attempt=2, files=sink)  # a zombie, after the commit
+    late = write_files(spec, [batch], task=0, attempt=2, files=sink)  # a zombie, after the commit
     assert ids(dbio.read(spark, path)) == [1, 2, 3]
     garbage = dbio.Table(path).check().garbage
     assert {entry.path for entries in garbage.values() for entry in entries} == {file.path for file in (*slow, *late)}

@@ -81,7 +81,7 @@ import json
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dbio_commit.spark.ship.arrow import is_completing
+from dbio_commit.data.arrow import is_completing
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

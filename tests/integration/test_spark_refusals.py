@@ -17,11 +17,11 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-def test_a_dataframe_of_pandas_is_refused_by_name(path: str) -> None:
-    with pytest.raises(dbio.InvalidInputError, match=r"a Spark DataFrame, not a pandas\.DataFrame; .*createDataFrame"):
-        dbio.write(cast(Any, pandas.DataFrame({"a": [1]})), path)
-    with pytest.raises(dbio.InvalidInputError, match=r"not a builtins\.str"):
-        dbio.write(cast(Any, path), cast(Any, None))
+def test_what_is_no_frame_is_refused_by_name(path: str) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=r"a str is no frame of rows: give a DataFrame of pandas"):
+        dbio.write(path, path)
+    with pytest.raises(dbio.InvalidInputError, match="replace_where needs a DataFrame of PySpark"):
+        dbio.write(pandas.DataFrame({"a": [1]}), path, "overwrite", replace_where="a > 1")
     assert not Path(path).exists()
 
 

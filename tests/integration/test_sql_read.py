@@ -17,7 +17,7 @@ from dbio_commit.spark.session import conf
 from dbio_commit.spark.versions import error_condition
 from tests import spark35
 from tests.conftest import Root
-from tests.spark_tables import SPARK, configured, ids, numbers, rows
+from tests.spark_tables import SPARK, SPARK_ERRORS, configured, ids, numbers, rows
 
 LAKE = "reads"
 """The name of the root."""
@@ -329,6 +329,17 @@ def test_errors_of_dbio_arrive_as_themselves(spark: SparkSession, path: str) -> 
 def test_what_the_catalog_does_not_do_says_what_does(spark: SparkSession, lake: Path, statement: str) -> None:
     with pytest.raises(dbio.InvalidInputError, match=r"the catalog dbio|a dbio table"):
         spark.sql(statement.format(lake=LAKE))
+
+
+def test_statements_of_deltas_sql_say_what_to_type(spark: SparkSession, path: str) -> None:
+    for statement, advice in {
+        f"OPTIMIZE dbio.{LAKE}.events": f"CALL dbio.system.compact('dbio.{LAKE}.events')",
+        f"DESCRIBE HISTORY dbio.`{path}`": f"CALL dbio.system.history('dbio.`{path}`')",
+        f"DESC DETAIL dbio.{LAKE}.events": f"DESCRIBE EXTENDED dbio.{LAKE}.events",
+    }.items():
+        with pytest.raises(SPARK_ERRORS) as caught:
+            spark.sql(statement)
+        assert caught.value.__notes__ == [f"For a dbio table, type: {advice}"]
 
 
 @pytest.fixture(autouse=True)

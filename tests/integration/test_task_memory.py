@@ -11,7 +11,7 @@ PROGRAM = """
 import json, random, sys
 from pathlib import Path
 import pyarrow as pa
-from dbio_commit.spark.write.task import write_task
+from dbio_commit.commit.write.files import write_files
 from tests.task_sink import DirectorySink, spec
 
 columns, text_bytes, batch_rows, batches, partitions = json.loads(sys.argv[2])
@@ -28,7 +28,7 @@ def batch():
 sink = DirectorySink(Path(sys.argv[1]))
 names = ["p", *(f"c{i}" for i in range(columns))]
 of_task = spec(sink.root, columns=tuple(enumerate(names)), partition_columns=("p",) if partitions > 1 else ())
-infos = write_task(of_task, (batch() for _ in range(batches)), task=0, attempt=0, files=sink)
+infos = write_files(of_task, (batch() for _ in range(batches)), task=0, attempt=0, files=sink)
 assert sum(info.rows for info in infos) == batch_rows * batches
 # Not ru_maxrss: over an exec that keeps the peak of the process which forked, here of all of pytest.
 peak_kb = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

@@ -10,9 +10,10 @@ import pyspark
 import pytest
 
 from dbio_commit import Table
+from dbio_commit.commit.write import files as task
+from dbio_commit.commit.write.files import write_files
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.spark.write import task
-from dbio_commit.spark.write.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow, write_task
+from dbio_commit.spark.write.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow
 from tests.spark_tables import to_arrow
 from tests.task_sink import DirectorySink, spec
 
@@ -66,7 +67,7 @@ def task_spec(sink: DirectorySink, df: "DataFrame", **changes: Any) -> TaskSpec:
 
 
 def in_process(sink: DirectorySink, df: "DataFrame", **changes: Any) -> list[FileInfo]:
-    return write_task(task_spec(sink, df, **changes), to_arrow(df).to_batches(), task=0, attempt=0, files=sink)
+    return write_files(task_spec(sink, df, **changes), to_arrow(df).to_batches(), task=0, attempt=0, files=sink)
 
 
 def comparable(df: "DataFrame") -> list[str]:
@@ -108,7 +109,7 @@ def test_without_sparks_footer_the_types_are_still_the_same(spark: "SparkSession
     """Other tools, and a Spark that reads another one's files, have Parquet's own types only."""
     df = everything(spark)
     plain = replace(task_spec(sink, df), spark_metadata={})
-    write_task(plain, to_arrow(df).to_batches(), task=0, attempt=0, files=sink)
+    write_files(plain, to_arrow(df).to_batches(), task=0, attempt=0, files=sink)
     back = spark.read.parquet(str(sink.root))
     assert back.schema == df.schema
     assert comparable(back) == comparable(df)

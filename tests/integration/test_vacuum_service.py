@@ -283,10 +283,30 @@ def test_check_lists_the_tables_that_are_meant(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(Table(tmp_path / "lake" / name))
     path = tmp_path / "vacuum.toml"
+    write(Table(tmp_path / "other"))
     path.write_text(f'[[tables]]\npath = "{tmp_path}/lake/*"\n[[tables]]\npath = "{tmp_path}/other"\n')
     done = run("check", "--config", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"{tmp_path}/lake/a", f"{tmp_path}/lake/b", f"{tmp_path}/other"]
+
+
+def test_a_path_or_pattern_without_a_table_is_an_error_of_check_and_of_once(tmp_path: Path) -> None:
+    write(Table(tmp_path / "lake/a"))
+    entries = (tmp_path / "lake/*", tmp_path / "typo/*", tmp_path / "typo/a")
+    path = tmp_path / "vacuum.toml"
+    path.write_text("".join(f'[[tables]]\npath = "{it}"\n' for it in entries))
+    done = run("check", "--config", path)
+    assert (done.returncode, done.stdout.split()) == (1, [f"{tmp_path}/lake/a"])
+    assert [line.partition(" no ")[0] for line in done.stderr.splitlines()] == [
+        f"vacuum: {tmp_path}/typo/*:",
+        f"vacuum: {tmp_path}/typo/a: there is",
+    ]
+    done = run("once", "--config", path, "--metrics-file", tmp_path / "metrics")
+    assert done.returncode == 1
+    assert f"{tmp_path}/typo/*: no table matches" in done.stdout.splitlines()
+    metrics = (tmp_path / "metrics").read_text().splitlines()
+    assert f'dbio_vacuum_pattern_tables{{pattern="{tmp_path}/typo/*"}} 0.0' in metrics
+    assert f'dbio_vacuum_last_run_failed{{table="{tmp_path}/typo/a"}} 1.0' in metrics
 
 
 def test_check_shows_names_that_would_steer_a_terminal_escaped_a_line_each(tmp_path: Path) -> None:
@@ -345,7 +365,7 @@ def test_a_pattern_finds_tables_on_an_object_store(place: str, request: pytest.F
             environment.setenv(name, value)
         tables = [{"path": f"{root.url}/*/events", "storage_options": options}]
         entries = Config.model_validate({"tables": tables}).entries
-        found = [table.url for table in find_tables(entries[0], entries)]
+        found = [table.url for table in find_tables(entries[0], entries).tables]
     assert found == [f"{root.url}/eu/events", f"{root.url}/us/events"]
 
 

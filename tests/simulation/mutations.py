@@ -57,11 +57,11 @@ from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
-from dbio_commit.protocol.state import Metadata, current_metadata
+from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
 from dbio_commit.protocol.versions import Fate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
-from dbio_commit.upkeep import restore
+from dbio_commit.upkeep import restore, staged_copies
 from dbio_commit.upkeep.vacuum import directory_plan, table_plan
 from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
@@ -1193,29 +1193,30 @@ def restore_by_a_later_look() -> Iterator[None]:
 @mutation("restores", "I9", first=2006)
 def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
     """What vacuum deletes before it is copied comes back without its rows."""
-    copied = restore._copy_file
+    copied = staged_copies._copy_file
 
-    def mutated(store: Store, path: str, target: str) -> None:
+    def mutated(source: Store, file: DataFile, target: Store, copy: str) -> int:
         try:
-            copied(store, path, target)
+            return copied(source, file, target, copy)
         except HistoryLostError:
-            _overwrite(store, target, b"")
+            _overwrite(target, copy, b"")
+            return 0
 
-    with patch.object(restore, "_copy_file", mutated):
+    with patch.object(staged_copies, "_copy_file", mutated):
         yield
 
 
 @mutation("restores", "I2")
 def commit_copies_that_a_power_cut_may_take() -> Iterator[None]:
     """A restore does not make durable what it has copied."""
-    copied = restore._copy
+    copied = staged_copies.stage_copies
 
-    def mutated(store: Store, *arguments: Any) -> None:
-        careless: Any = copy(store)
+    def mutated(source: Store, target: Store, *arguments: Any, **options: Any) -> int:
+        careless: Any = copy(target)
         careless.make_durable = lambda paths: None
-        copied(careless, *arguments)
+        return copied(source, careless, *arguments, **options)
 
-    with patch.object(restore, "_copy", mutated):
+    with patch.object(restore, "stage_copies", mutated):
         yield
 
 

@@ -28,6 +28,7 @@ from dbio_commit.protocol.checkpoint import MAX_UNPACKED_BYTES, Checkpoint, enco
 from dbio_commit.protocol.markers.bodies import MAX_BYTES, encode
 from dbio_commit.protocol.markers.commit import encode_commit
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
+from dbio_commit.protocol.markers.provenance import MOST_LABEL_NAME, MOST_LABELS, MOST_MESSAGE, MOST_TEXT
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.schema import MOST_NESTED, MOST_NESTED_READ, MOST_SCHEMA_BYTES
 from dbio_commit.protocol.names import Kind
@@ -53,6 +54,9 @@ TIME = "a bound on the age of a transaction, which its writer keeps"
 REFUSALS: Mapping[str, str] = {
     "commit/directory_root.commit: MAX_LIFE_S": TIME,
     "commit/root.check_life: MAX_LIFE_S": TIME,
+    "commit/provenance.check_note: MOST_LABELS": FIRST,
+    "commit/provenance.check_note: MOST_LABEL_NAME MOST_TEXT": FIRST,
+    "commit/provenance.check_note: MOST_MESSAGE": FIRST,
     "commit/turns.take_turn: PUT_ATTEMPTS": "a bound on attempts of one request; only a writer gives up",
     "log/listing.read_checkpoint: _MOST_STRANGE": (
         "each needs a process that sleeps from before a drop until after the next creation, with another number"
@@ -64,8 +68,8 @@ REFUSALS: Mapping[str, str] = {
     "log/parts/parquet._check_chunks: _ENCODINGS _PLAIN": "no bound: writers write these encodings",
     "log/parts/parquet._check_chunks: _MOST_UNPACKED _RATIO": "writers split row groups at less, GROUP_BYTES",
     "log/parts/parquet._check_chunks: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
-    "log/parts/parquet._check_footer: MOST_ROWS": "writers split row groups at less, GROUP_ROWS",
-    "log/parts/parquet._check_footer: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
+    "log/parts/parquet._open_footer: MOST_ROWS": "writers split row groups at less, GROUP_ROWS",
+    "log/parts/parquet._open_footer: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
     "protocol/checkpoint._unpack_pieces: _PIECE_BYTES": "no bound: it finds bytes after the end",
     "protocol/expressions._tokens: MAX_CHARACTERS": FIRST,
     "protocol/expressions.read: MAX_SIZE": FIRST,
@@ -302,6 +306,25 @@ def nested(levels: int) -> dict[str, object]:
     return {"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True, "metadata": {}}]}
 
 
+def longest_notes(table: Table, patch: Patch) -> None:
+    """Each has a message and labels of its own, as long as they may be, of characters that JSON writes as two."""
+
+    def say(it: Table, number: int) -> None:
+        each = f"{number:04}"
+        labels = {
+            f"{label}{each}".ljust(MOST_LABEL_NAME, '"'): each.ljust(MOST_TEXT, "\\") for label in range(MOST_LABELS)
+        }
+        with it.begin(message=each.ljust(MOST_MESSAGE, '"'), labels=labels) as transaction:
+            stage(it, transaction)
+        it.clock.sleep(20)
+
+    most = at_the_limit(table, patch, lambda it: say(it, 0), more=8000)
+    for number in range(1, 60):
+        say(table, number)
+    assert max(markers(table)) > MOST_MESSAGE + MOST_LABELS * (MOST_LABEL_NAME + MOST_TEXT)
+    assert not fits_into_one_body(table, most // 8)
+
+
 def deepest_schema(table: Table, patch: Patch) -> None:
     write(table, schema=nested(MOST_NESTED))
 
@@ -403,6 +426,7 @@ SEQUENCES: list[Sequence] = [
     overwrite_of_more_paths_than_a_marker_holds,
     many_files,
     longest_paths,
+    longest_notes,
     deepest_schema,
     many_schemas,
     most_settings,

@@ -291,12 +291,18 @@ class PartFiles(FilesInParts):
 
     def _check(self, table: pa.Table) -> None:
         """Raises CorruptMarkerError for a path that no reader may take for data."""
+        directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
+        length_of: Any = pc.binary_length
+        if not table.num_rows or names.are_surely_visible(
+            rows.listed(directory.dictionary.take(pc.unique(directory.indices))),
+            rows.body_of(name),
+            letters=rows.listed(pc.unique(pc.utf8_slice_codeunits(name, 0, 1))),
+            longest=pc.max(length_of(name)).as_py(),
+        ):
+            return
         where = self._store.url_of(names.checkpoint(self._root.number))
         for start in range(0, table.num_rows, CHECKED_AT_ONCE):
-            paths = rows.paths_of(table.slice(start, CHECKED_AT_ONCE))
-            longest = pc.max(pc.binary_length(paths)).as_py()
-            if not names.are_surely_visible(rows.as_one(paths), longest=longest):
-                names.check_visible(rows.listed(paths), where=where)
+            names.check_visible(rows.listed(rows.paths_of(table.slice(start, CHECKED_AT_ONCE))), where=where)
 
     def _misplaced(self, directory: str) -> CorruptMarkerError:
         return CorruptMarkerError(

@@ -11,6 +11,7 @@ import io
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -175,7 +176,7 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
     pieces = Pieces(part.bytes, {part.groups[i].at: body for i, body in bodies.items()})
     _check_groups(footer, {i: (part.groups[i].at, body) for i, body in bodies.items()}, schema)
     with _damaged():
-        parquet = pq.ParquetFile(pa.PythonFile(pieces), metadata=pq.read_metadata(io.BytesIO(footer)))
+        parquet = pq.ParquetFile(pa.PythonFile(pieces), metadata=_open_footer(footer)[0])
         if [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)] != [
             group.rows for group in part.groups
         ]:
@@ -201,10 +202,9 @@ def _required(schema: pa.Schema) -> set[str]:
 
 def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryview]], schema: pa.Schema) -> None:
     """Raises DamagedPart if pyarrow should not read these row groups, given by their places and bytes."""
-    _check_footer(footer)
+    metadata, found = _open_footer(footer)
     with _damaged():
-        found = pages.places(footer)
-        told = pq.read_metadata(io.BytesIO(footer)).schema
+        told = metadata.schema
         leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
         if not _required(schema) <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
@@ -220,8 +220,12 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
             )
 
 
-def _check_footer(footer: bytes) -> None:
-    """Raises DamagedPart for a footer that pyarrow cannot read, or that would end the process or fill memory."""
+@lru_cache(maxsize=4)  # a reader of all row groups needs it for each of them
+def _open_footer(footer: bytes) -> tuple[pq.FileMetaData, Sequence[Sequence[tuple[int, int]]]]:
+    """What a footer says, and the places of the column chunks of each row group, from start to end.
+
+    Raises DamagedPart for a footer that pyarrow cannot read, or that would end the process or fill memory.
+    """
     with _damaged():
         if problems := check_chunks(footer):
             raise DamagedPart(problems[0])
@@ -233,6 +237,7 @@ def _check_footer(footer: bytes) -> None:
                 is_flat, values = found.schema.column(i).max_repetition_level == 0, group.column(i).num_values
                 if not 0 <= values <= _MOST_VALUES or (is_flat and values != group.num_rows):
                     raise DamagedPart(f"a column has {values} values for {group.num_rows} rows")
+        return found, pages.places(footer)
 
 
 def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> None:
@@ -270,10 +275,8 @@ class OpenStatistics:
     def __init__(self, statistics: Statistics, footer: bytes, fetch: Callable[[int, int], bytes]) -> None:
         check(footer, crc=statistics.crc, size=statistics.footer, what="the footer")
         self._get, self._size = fetch, statistics.bytes
-        _check_footer(footer)
+        self._metadata, self._places = _open_footer(footer)
         with _damaged():
-            self._metadata = pq.read_metadata(io.BytesIO(footer))
-            self._places = pages.places(footer)
             self.schema = pq.read_schema(io.BytesIO(footer))
         self.columns: Sequence[str] = self.schema.names
         if any(len(group) != len(self.columns) for group in self._places):

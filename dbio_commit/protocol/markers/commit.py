@@ -29,6 +29,7 @@ from dbio_commit.protocol.markers.bodies import (
     written,
 )
 from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, without_statistics
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, Schemas, check_schema, decode_schema
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
@@ -73,6 +74,8 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
+    provenance: Provenance | None = None
+    """Who made the transaction."""
     metrics: Mapping[str, int] = written({})
     schema: Raw = NO_SCHEMA
     """The text of `table_schema`. Thousands of markers have the same."""

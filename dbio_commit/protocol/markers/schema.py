@@ -1,5 +1,6 @@
 """The columns of a table as a commit marker records them: JSON that is kept as text until it is needed. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -67,3 +68,18 @@ def check_schema(schema: bytes | Raw, *, where: str) -> None:
             raise ValueError(f"it has more than {MOST_NESTED_READ} levels")
     except ValueError as error:
         raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None
+
+
+def type_text(kind: Any) -> str:
+    """A type in Spark's JSON as text, nearly as in Spark's SQL."""
+    match kind:
+        case str():
+            return kind
+        case {"type": "array", "elementType": element}:
+            return f"array<{type_text(element)}>"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"map<{type_text(key)},{type_text(value)}>"
+        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, dict) for field in fields):
+            each = (f"{field.get('name')}:{type_text(field.get('type'))}" for field in fields)
+            return f"struct<{','.join(each)}>"
+    return json.dumps(kind)

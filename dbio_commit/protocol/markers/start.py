@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from dbio_commit.protocol.markers.bodies import VERSION, Body, Count, TableId, decode_body, written
+from dbio_commit.protocol.markers.provenance import Provenance
 
 
 class App(Body, frozen=True, kw_only=True):
@@ -28,6 +29,8 @@ class Begun(Body, frozen=True, kw_only=True):
     """The id in the descriptor of the table in which it began."""
     app: App | None = None
     """The application and version that the transaction commits."""
+    provenance: Provenance | None = None
+    """Who began it."""
     job: str
     """The transaction's own id. Another transaction that drew the same tid has another."""
 

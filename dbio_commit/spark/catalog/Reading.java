@@ -8,7 +8,6 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.DescribeRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -44,7 +43,7 @@ public class Reading extends Rule {
 
   private static LogicalPlan read(LogicalPlan plan) {
     Replace replace = new Replace();
-    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new InSubqueries());
+    LogicalPlan whole = (LogicalPlan) plan.transformAllExpressions(new ReadInSubqueries());
     LogicalPlan found = (LogicalPlan) whole.transform(new Counting()).transform(new Extremes()).transform(replace);
     return replace.any ? (LogicalPlan) SchemaPruning.apply(found) : found;
   }
@@ -187,15 +186,7 @@ public class Reading extends Rule {
     }
   }
 
-  /** The plans inside expressions: Spark prunes partitions by a copy of the other side of a join. */
-  private static class InSubqueries extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
-
-    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
-      if (!isDefinedAt(expression)) return otherwise.apply(expression);
-      SubqueryExpression query = (SubqueryExpression) expression;
-      LogicalPlan read = read((LogicalPlan) query.plan());
-      return read.fastEquals((TreeNode) query.plan()) ? query : query.withNewPlan(read);
-    }
+  private static class ReadInSubqueries extends InSubqueries {
+    LogicalPlan replaced(LogicalPlan plan) { return read(plan); }
   }
 }

@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
@@ -170,7 +169,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
 
     LogicalPlan in(LogicalPlan plan) { return (LogicalPlan) plan.transformUpWithSubqueries(this); }
 
-    Expression in(Expression expression) { return (Expression) expression.transform(new InSubqueries(this)); }
+    Expression in(Expression expression) { return (Expression) expression.transform(new PinInSubqueries(this)); }
 
     public boolean isDefinedAt(Object plan) {
       return plan instanceof DataSourceV2Relation && Statements.sqlTable(((DataSourceV2Relation) plan).table()) != null;
@@ -189,17 +188,11 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     }
   }
 
-  private static class InSubqueries extends AbstractPartialFunction {
+  private static class PinInSubqueries extends InSubqueries {
     private final Pin pin;
 
-    InSubqueries(Pin pin) { this.pin = pin; }
+    PinInSubqueries(Pin pin) { this.pin = pin; }
 
-    public boolean isDefinedAt(Object expression) { return expression instanceof SubqueryExpression; }
-
-    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
-      if (!isDefinedAt(expression)) return otherwise.apply(expression);
-      SubqueryExpression query = (SubqueryExpression) expression;
-      return query.withNewPlan(pin.in((LogicalPlan) query.plan()));
-    }
+    LogicalPlan replaced(LogicalPlan plan) { return pin.in(plan); }
   }
 }

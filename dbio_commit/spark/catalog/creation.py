@@ -10,13 +10,14 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.base.options import Mode
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
+from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.store import parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.upkeep.comments import change_comments
@@ -114,12 +115,13 @@ def alter(
             mode="append",
             partition_by=None,
             options=WriteOptions(merge_schema=True),
-            commit=CommitOptions(),
+            commit=CommitOptions(**said_of(spark, {})),
         )
     if comments:
-        change_comments(table.store, table.clock, {tuple(it.split("\0")): text for it, text in comments.items()})
+        given = {tuple(it.split("\0")): text for it, text in comments.items()}
+        change_comments(table.store, table.clock, given, note=table.note(**said_of(spark, {})))
     if settings:
-        constrain(spark, table, _changes(table.settings(), settings))
+        constrain(spark, table, _changes(table.settings(), settings), note=table.note(**said_of(spark, {})))
 
 
 def new_checks(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
@@ -189,6 +191,6 @@ def _write(
         mode=mode,
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
-        commit=CommitOptions(),
+        commit=CommitOptions(**said_of(spark, {})),
         sets=settings,
     )

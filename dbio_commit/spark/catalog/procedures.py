@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.spark.catalog.changes import changed_rows, moment
 from dbio_commit.spark.catalog.roots import path_of
+from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.functions import HISTORY_COLUMNS, history_row
 from dbio_commit.spark.rewrite.compaction import compact_in_tasks
 from dbio_commit.spark.session.conf import java_class, open_table
@@ -140,15 +141,22 @@ def _compact(
     dry_run: bool,
     z_order: Sequence[str],
     min_files: int,
+    rewrite_types: bool,
 ) -> DataFrame:
     options = CompactOptions(
-        target_size=target_size, where=where, sort_by=tuple(sort_by), z_order=tuple(z_order), min_files=min_files
+        target_size=target_size,
+        where=where,
+        sort_by=tuple(sort_by),
+        z_order=tuple(z_order),
+        min_files=min_files,
+        rewrite_types=rewrite_types,
     )
-    report = compact_in_tasks(spark, table, options, dry_run=dry_run)
+    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**said_of(spark, {})))
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"
     )
+    told = "{} files had columns of other types than the table"
     row = (
         report.dry_run,
         report.files_before,
@@ -157,13 +165,18 @@ def _compact(
         report.bytes_after,
         sum(len(it.paths) for it in report.left),
         [*report.commits],
-        [*dict.fromkeys(it.reason for it in report.left)],
+        [
+            *dict.fromkeys(it.reason for it in report.left),
+            *([] if report.other_types is None else [told.format(report.other_types)]),
+        ],
     )
     return _frame(spark, columns, [row])
 
 
 def _restore(spark: SparkSession, table: Table, as_of: str | None) -> DataFrame:
-    return _frame(spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of")))])
+    return _frame(
+        spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **said_of(spark, {})))]
+    )
 
 
 def _checkpoint(spark: SparkSession, table: Table, rebuild: bool) -> DataFrame:
@@ -227,6 +240,7 @@ PROCEDURES: Mapping[str, Procedure] = {
             _DRY_RUN,
             Parameter("z_order", "ARRAY<STRING>", "columns along whose Z-curve the rows lie", "array()"),
             Parameter("min_files", "INT", "fewer files than this stay as they are", "1"),
+            Parameter("rewrite_types", "BOOLEAN", "also rewrites files of narrower types than the table", "false"),
         ),
     ),
     "restore": Procedure(

@@ -8,20 +8,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.commit.write.clauses import Clause
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions, number_option, said_options
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
-from dbio_commit.spark.committer.writes import app_of
+from dbio_commit.spark.committer.writes import app_of, said_of
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
-from dbio_commit.spark.rewrite.clauses import Clause
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.sql.planned import Named, Planned
 from dbio_commit.spark.sql.values import InFields, Value
 from dbio_commit.spark.write.constraints import constrain
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, number_option
 
 RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
 """Settings with the options of these names, as `dbio.delete` has them."""
@@ -36,7 +36,9 @@ class SqlStatements:
     def truncate(self, spark: SparkSession, token: str) -> None:
         table = self._tables.find(spark, token).table
         options = commit_options(spark)
-        options.attempt(table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
+        options.attempt(
+            table.store, table.clock, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None)
+        )
 
     def delete(self, spark: SparkSession, token: str, columns: Any, where: Any, reads_target: bool) -> None:
         condition = Planned(spark, where)
@@ -60,7 +62,7 @@ class SqlStatements:
             return
         given = _pairs(options)
         read = self._tables.find(spark, token)
-        commit = replace(commit_options(spark), app=app_of(spark, given))
+        commit = replace(commit_options(spark), app=app_of(spark, given), **said_options(given))
         if reads_target and mode != "append":
             commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)
         write_frame(
@@ -109,7 +111,7 @@ class SqlStatements:
 
     def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
         table = self._tables.find(spark, token).table
-        constrain(spark, table, new_checks(table.settings(), dict(settings)))
+        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**said_of(spark, {})))
 
     def _run(
         self, spark: SparkSession, token: str, columns: Any, reads_target: bool, run: Callable[[Rewrite], Commit]
@@ -124,7 +126,7 @@ class SqlStatements:
         def attempt() -> Commit:
             return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=state))
 
-        options.attempt(read.table, attempt)
+        options.attempt(read.table.store, read.table.clock, attempt)
 
 
 def _named(spark: SparkSession, columns: Any) -> Named:
@@ -147,7 +149,7 @@ def _pairs(options: str, *, also: Collection[str] = ()) -> dict[str, str]:
     return found
 
 
-_OPTIONS = {"txnappid", "txnversion", "compression", "maxrecordsperfile"}
+_OPTIONS = {"txnappid", "txnversion", "message", "labels", "compression", "maxrecordsperfile"}
 
 
 def _write_options(options: dict[str, str]) -> WriteOptions:
@@ -163,7 +165,7 @@ def commit_options(spark: SparkSession) -> CommitOptions:
     if not (retries.isascii() and retries.isdigit()):
         raise InvalidInputError(f"{RETRIES} is {retries!r:.100}, not a number from 0; nothing was written")
     isolation = cast(Isolation, spark.conf.get(ISOLATION, None) or "write_serializable")
-    return CommitOptions(isolation=isolation, retries=int(retries))
+    return CommitOptions(isolation=isolation, retries=int(retries), **said_of(spark, {}))
 
 
 def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any) -> Clause:

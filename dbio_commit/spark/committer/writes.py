@@ -15,6 +15,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import has_committed
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.options import CommitOptions, Said, WriteOptions, app_option, said_options
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
@@ -24,7 +25,6 @@ from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.session.schema import has_variant
 from dbio_commit.spark.versions import read_texts_as
 from dbio_commit.spark.write.constraints import check_files
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
@@ -33,6 +33,9 @@ _log = get_logger(__name__)
 
 APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:2026-11-20": a table commits it at most once."""
+
+MESSAGE, LABELS = "spark.dbio.message", "spark.dbio.labels"
+"""The settings with what is said of the session's commits: a text, and a JSON object of short texts."""
 
 _SETTING = re.compile(r"(.+?):(\d{4}-\d\d-\d\d(?:T[\d:]+(?:Z|[+-][\d:]+)?)?)|(.+):(\d+)", re.ASCII | re.DOTALL)
 """An id may contain colons, and end like a day. A number after the last colon is the version then."""
@@ -135,7 +138,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         mode=mode,
         partition_by=command.partition_columns or None,
         options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
-        commit=CommitOptions(app=app),
+        commit=CommitOptions(app=app, **said_of(spark, command.options)),
     )
     _check_native(plan, command)
     transaction = plan.begin(skipped=has_committed(table.store, table.clock, app))
@@ -213,6 +216,12 @@ def app_of(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None
     )
 
 
+def said_of(spark: SparkSession, options: Mapping[str, str]) -> Said:
+    """What is said of the commit, by the write's options, or else by the session's settings."""
+    settings = {name: text for name in (MESSAGE, LABELS) if (text := spark.conf.get(name, None))}
+    return {**said_options(settings, message=MESSAGE, labels=LABELS), **said_options(options)}
+
+
 def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:
     """Raises InvalidInputError for settings with which Spark would write values that readers misread."""
     lower = {column.lower() for column in columns}
@@ -259,7 +268,7 @@ def _check_native(plan: WritePlan, command: Command) -> None:
     respelled = [name for position, name in mapping.columns if position is not None and given[position] != name]
     lacking = {name for position, name in mapping.columns if position is None}  # readers take them for null
     if others := [*respelled, *(name for name in mapping.casts if name not in lacking)]:
-        types = ", ".join(f"{name} {mapping.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
+        types = ", ".join(f"{name} {plan.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
         raise SchemaMismatchError(
             f"{where} has the columns {types}; this write spells them differently, or has other types, and Spark would "
             "write them as they are. Rename or cast them, or use dbio.write, which does this"

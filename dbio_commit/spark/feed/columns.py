@@ -7,12 +7,12 @@ from typing import Any
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.data.fitting import is_read, misfit
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.commits import parse_time
 from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile, current_metadata
-from dbio_commit.spark.write.fates import CHANGE_TYPE
 
 TYPE, TID, TIMESTAMP = CHANGE_TYPE, "_commit_tid", "_commit_timestamp"
 """Delta's names, except that Delta has a version in the place of the tid."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.write.options import flag_option, number_option
 from dbio_commit.feed.feed import Most, Wanted
 from dbio_commit.feed.position import Start
 from dbio_commit.spark.feed import columns as feeds
-from dbio_commit.spark.write.options import flag_option, number_option
 
 OPTIONS = {
     "path",

@@ -34,6 +34,8 @@ OPTIONS = {
     "maxrecordsperfile",
     "mergeschema",
     "txnappid",
+    "message",
+    "labels",
     "checkpointlocation",
     "queryname",  # this and checkpointlocation are options of Spark, which it passes on
     "secretstorageoptions",

@@ -156,7 +156,7 @@ def _encode_table(table: "pyarrow.Table") -> Iterator[bytes | memoryview]:
         return
     table = table.take(pc.sort_indices(rows.dictionary(table["directory"]).indices))
     directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
-    if rows.as_one(name).translate(None, PLAIN):
+    if rows.body_of(name).translate(None, PLAIN):
         name = rows.texts(map(quoted, rows.listed(name)))
     zero, nothing = rows.texts(["\0"])[0], rows.texts([""])[0]
     lines = pc.binary_join_element_wise(name, table["size"].cast(pa.string()).combine_chunks(), nothing, zero)

@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
 from dbio_commit.spark.session.schema import quoted
@@ -63,15 +62,6 @@ class Located:
         some = [*files.values()]
         root = metadata_root(spark, self.table, some, self.schema)
         return replace(self, frame=self.named(_frame(spark, root, self.table, some, self.schema)), files=files)
-
-
-def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:
-    """Raises StoreError if the file at this URL has not the recorded number of rows."""
-    if recorded not in (None, found):
-        raise StoreError(
-            f"{found} rows were read from {where}, but its writer recorded {recorded}: somebody changed the file, or "
-            "it was not read completely; nothing was committed. Run `dbio check`"
-        )
 
 
 def metadata_root(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> str | None:

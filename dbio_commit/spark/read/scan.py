@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.data.arrow import fitted
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
@@ -38,7 +39,6 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
 from dbio_commit.spark.session.worker import spare_imports
-from dbio_commit.spark.ship.arrow import fitted
 from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish.sink_log import encode_list

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.write.changes import CHANGE_TYPE
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.plan import refuse_directory, refuse_other_columns
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
@@ -21,8 +23,7 @@ from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.write.constraints import checked
-from dbio_commit.spark.write.fates import CHANGE_TYPE, FATE
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.spark.write.fates import FATE
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
@@ -60,17 +61,15 @@ class Rewrite:
         It reads `snapshot`, or by default a new one. Raises InvalidInputError, CommitConflictError.
         """
         table = plan.table
-        if plan.target.scope and not plan.target.is_table:
-            raise InvalidInputError(
-                f"{table.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it a "
-                "table with `dbio adopt` first"
-            )
+        refuse_directory(plan.target.scope, table.url)
         added = (CHANGE_TYPE,) if plan.records_changes else ()
-        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
+        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.schema.fieldNames()):
             raise InvalidInputError(
                 f"{table.url} has a column {min(clash)}, a name that dbio uses itself in a rewrite; rename the column"
             )
-        read = _checked(table, plan, snapshot or table.snapshot()) if plan.target.scope else None
+        read = (snapshot or table.snapshot()) if plan.target.scope else None
+        if read is not None:
+            refuse_other_columns(plan, read)
         return cls(spark=spark, plan=plan, snapshot=read, named=named)
 
     @classmethod
@@ -107,7 +106,7 @@ class Rewrite:
 
     @property
     def schema(self) -> t.StructType:
-        return self.plan.mapping.schema
+        return self.plan.schema
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -198,17 +197,3 @@ class Rewrite:
         info = CommitInfo(recorded="rewrite", commit_id="", timestamp=now, metrics=metrics)
         marker = CommitMarker(added=[], removed=[], dbio_commit=info)
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
-
-
-def _checked(table: Table, plan: WritePlan, snapshot: Snapshot) -> Snapshot:
-    """The snapshot to read. It must have the columns of the plan: values of other columns would be lost."""
-    if snapshot.schema is None and snapshot.files:
-        raise InvalidInputError(
-            f"no writer recorded the columns of {table.url}, so single rows cannot be replaced; append to it with "
-            "dbio first"
-        )
-    if snapshot.schema != plan.target.metadata.schema:
-        raise CommitConflictError(
-            f"the schema of {table.url} was changed by another commit just now; nothing was written: try again"
-        )
-    return snapshot

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.table import Table
@@ -19,7 +20,9 @@ _TASKS = 8
 """At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""
 
 
-def compact_in_tasks(spark: SparkSession, table: Table, options: CompactOptions, *, dry_run: bool) -> CompactReport:
+def compact_in_tasks(
+    spark: SparkSession, table: Table, options: CompactOptions, *, dry_run: bool, note: Note = NO_NOTE
+) -> CompactReport:
     """Compacts the table, as `Table.compact` does, with Spark's tasks. Raises what that raises."""
     table.refuse_partition()
     return compact(
@@ -29,6 +32,7 @@ def compact_in_tasks(spark: SparkSession, table: Table, options: CompactOptions,
         dry_run=dry_run,
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
         hands=in_tasks(spark, table),
+        note=note,
     )
 
 

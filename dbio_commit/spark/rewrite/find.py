@@ -9,8 +9,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.data.conform import parse_value
+from dbio_commit.data.rows import refuse_other_rows
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
+from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import goes_by_alone, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of

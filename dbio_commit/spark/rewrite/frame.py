@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from dbio_commit.base.options import Mode
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import Settings
@@ -13,7 +14,6 @@ from dbio_commit.spark.rewrite.by_condition import replace_rows
 from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
 from dbio_commit.spark.write.constraints import check_settings, rows_to_write
 from dbio_commit.spark.write.file_sizes import balanced
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
@@ -62,4 +62,4 @@ def write_frame(
                     writing.write_all(rows)
             return writing.commit({})
 
-    return commit.attempt(table, attempt)
+    return commit.attempt(table.store, table.clock, attempt)

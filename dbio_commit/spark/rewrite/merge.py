@@ -10,12 +10,12 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.write.clauses import Clause, Rows, check_clauses
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
-from dbio_commit.spark.rewrite.clauses import Clause, Rows
 from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
@@ -42,7 +42,7 @@ def merge_rows(
     Raises InvalidInputError for impossible clauses, for rows of the table that match several rows of the source, and
     for values that do not fit their columns; SchemaMismatchError, CommitConflictError, and as a write does.
     """
-    merge = _Merge(rewrite, source, on, _checked(clauses), named)
+    merge = _Merge(rewrite, source, on, check_clauses(clauses), named)
     if merge.has_nothing_to_do:
         return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
@@ -67,25 +67,6 @@ def _metrics(counts: Counter[Fate]) -> Mapping[str, int]:
         "numTargetRowsDeleted": counts[Fate.DELETED],
         "numTargetRowsCopied": counts[Fate.KEPT],
     }
-
-
-def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
-    """Raises InvalidInputError if these are no clauses, or if one of them can never apply."""
-    if not isinstance(clauses, Sequence) or not clauses or not all(isinstance(it, Clause) for it in clauses):
-        raise InvalidInputError(
-            f"when={clauses!r:.200} are no clauses: give a list such as [dbio.when_matched().update(), "
-            "dbio.when_not_matched().insert()]"
-        )
-    ended = set[Rows]()
-    for clause in clauses:
-        if clause.rows in ended:
-            raise InvalidInputError(
-                f"a clause of when= for rows that are {clause.rows} comes after one without a condition, so it can "
-                "never apply; put the clause without a condition last"
-            )
-        if clause.where is None:
-            ended.add(clause.rows)
-    return clauses
 
 
 _IS_SOURCE, _CLAUSE = "_dbio_source", "_dbio_clause"

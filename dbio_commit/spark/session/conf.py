@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from dbio_commit.base.errors import AccessDeniedError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.texts import visible
+from dbio_commit.commit.provenance import SparkRun
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.spark.session.python import settle_python
@@ -41,6 +42,8 @@ class StoreSettings:
     """Whether secrets are missing: over Spark Connect, the server does not give them out."""
     default: DefaultFileSystem | None = None
     """The file system of paths without a scheme, if it is not a disk."""
+    run: SparkRun | None = None
+    """The session's application, for the commits of processes that do not have the session."""
 
     def open_table(
         self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
@@ -66,7 +69,9 @@ class StoreSettings:
                 from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
 
                 options["session"] = RoleSession(translation.role)
-        return Table(path, options), translation.ignored
+        table = Table(path, options)
+        table.run = self.run
+        return table, translation.ignored
 
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
@@ -78,11 +83,22 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
     read_texts_as(spark)
     location = locate(spark, path)
     if location.scheme == "file":
-        return Table(path, explicit)
-    table, ignored = store_settings(spark, location).open_table(path, explicit)
-    for sentence in ignored:
-        warn_caller(sentence)
+        table = Table(path, explicit)
+    else:
+        table, ignored = store_settings(spark, location).open_table(path, explicit)
+        for sentence in ignored:
+            warn_caller(sentence)
+    table.run = run_of(spark)
     return table
+
+
+def run_of(spark: SparkSession) -> SparkRun:
+    """What the session does now: its application, and the job that the caller has named in this thread."""
+    if is_connect(spark):
+        return SparkRun(application=spark.conf.get("spark.app.id", None), job=", ".join(sorted(spark.getTags())))
+    context = spark.sparkContext
+    named = (context.getLocalProperty(name) for name in ("spark.job.description", "spark.jobGroup.id"))
+    return SparkRun(application=context.applicationId, job=" ".join(next(filter(None, named), "").split()))
 
 
 def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
@@ -144,10 +160,11 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
     only those that were set as spark.hadoop.fs…, without secrets.
     """
     default = None if location else default_file_system(spark)  # a location is resolved already
+    run = None if location else replace(run_of(spark), job=None)
     if is_connect(spark):
         set_there = {name.removeprefix("spark.hadoop."): value for name, value in all_settings(spark).items()}
         values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
-        return StoreSettings(values, withheld=True, default=default)
+        return StoreSettings(values, withheld=True, default=default, run=run)
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     given: dict[str, str] = {}
     for prefix in hadoop.PREFIXES:
@@ -160,7 +177,7 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
                 values |= _read_credential_store(spark, conf, setting, path)
             except Py4JJavaError as error:
                 unread[setting] = str(error.java_exception.toString())
-    return StoreSettings(values, unread, default=default)
+    return StoreSettings(values, unread, default=default, run=run)
 
 
 _STORES = "security.credential.provider.path"

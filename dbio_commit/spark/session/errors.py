@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions import captured
 
 import dbio_commit.base.errors as errors
+from dbio_commit.spark.session.other_formats import advice_for_statement
 from dbio_commit.spark.session.python import explain
 
 
@@ -55,7 +56,24 @@ def _convert_exception(error: Any) -> Any:
     for text in _messages(error):
         if (text.startswith(_PREFIX) or _RAISED in text) and (found := find_error(text)):
             return found
-    return _convert(error)
+    converted = _convert(error)
+    if isinstance(converted, PySparkException) and (advice := _advice(str(converted))):
+        converted.add_note(advice)
+    return converted
+
+
+def _advice(text: str) -> str | None:
+    """What to type instead, if Spark did not understand a statement of another format."""
+    _, _, shown = text.partition("== SQL ==\n")
+    statement = re.sub(r"^[-^]+$\n?", "", shown, flags=re.MULTILINE)
+    if found := _DESCRIBED.search(text):  # Spark takes the word for a table, and the name for one of its columns
+        catalog, _, path = found[2].partition(".")
+        statement = f"DESCRIBE {found[1]} " + (f"{catalog}.`{path}`" if "/" in path else found[2])
+    advice = advice_for_statement(statement)
+    return advice and f"For a dbio table, type: {advice}"
+
+
+_DESCRIBED = re.compile(r"table or view `(HISTORY|DETAIL)` .*'DescribeColumn '([^,\n]+),", re.DOTALL | re.IGNORECASE)
 
 
 _PREFIX = "dbio_commit."

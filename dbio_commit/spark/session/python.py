@@ -46,7 +46,7 @@ def explain(error: Exception) -> UnsupportedStoreError | None:
     lacks = _MISSING.search(text)
     if not lacks and "PYTHON_VERSION_MISMATCH" not in text:
         return None
-    what = f"it lacks {lacks[1] or lacks[2]}" if lacks else f"it is another version than {_version()}"
+    what = f"it lacks {lacks[1] or lacks[2]}" if lacks else f"it is another version than {python_text()}"
     context = SparkContext._active_spark_context
     who = f"{context.pythonExec!r}, on their machines" if context else "what PYSPARK_PYTHON says where the server runs"
     return UnsupportedStoreError(_advice(f"{who}; {what}", "on each machine, or ship an environment (spark.archives)"))
@@ -65,12 +65,12 @@ def _refuse_other(context: SparkContext) -> None:
     asked = (context.pythonExec, *where)
     if asked in _fine:
         return
-    found = _ask(context.pythonExec, where)
+    found = ask(context.pythonExec, where)
     if found is None:
         return  # Spark raises an error when it cannot start it
     version, missing = found
     if missing or version != [*sys.version_info[:2]]:
-        what = f"has no {', '.join(missing)}" if missing else f"is Python {_version(version)}"
+        what = f"has no {', '.join(missing)}" if missing else f"is Python {python_text(version)}"
         raise UnsupportedStoreError(_advice(f"{context.pythonExec!r}, which {what}", "for it"))
     _fine.add(asked)
 
@@ -78,12 +78,13 @@ def _refuse_other(context: SparkContext) -> None:
 def _advice(workers: str, there: str) -> str:
     return (
         f"Spark starts its Python workers as {workers}. This process is {sys.executable}, Python "
-        f"{_version()}: set PYSPARK_PYTHON={sys.executable} before the session begins, or install "
+        f"{python_text()}: set PYSPARK_PYTHON={sys.executable} before the session begins, or install "
         f"dbio-commit[spark] {there}"
     )
 
 
-def _version(info: Sequence[int] = sys.version_info[:2]) -> str:
+def python_text(info: Sequence[int] = sys.version_info[:2]) -> str:
+    """A version of Python, by default that of this process."""
     return ".".join(map(str, info))
 
 
@@ -94,7 +95,7 @@ print(json.dumps([sys.version_info[:2], [name for name in sys.argv[1:] if find_s
 """
 
 
-def _ask(python: str, where: Sequence[str]) -> tuple[list[int], list[str]] | None:
+def ask(python: str, where: Sequence[str]) -> tuple[list[int], list[str]] | None:
     """The version of a Python, and the packages that it lacks; None if it does not answer."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(where)}
     try:

@@ -28,11 +28,12 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from dbio_commit.data.arrow import fitted
 from dbio_commit.protocol.types import Family
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
 from dbio_commit.spark.session.schema import arrow_type, quoted, row_of, variants_of
-from dbio_commit.spark.ship.arrow import FILLER, fitted, with_decimals, without_fillers
+from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 from dbio_commit.spark.versions import column_of, expression_of
 

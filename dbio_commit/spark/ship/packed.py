@@ -30,10 +30,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
+from dbio_commit.data.arrow import completing
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import PACK_ROWS, is_ready
 from dbio_commit.spark.session.schema import arrow_type, row_of
-from dbio_commit.spark.ship.arrow import completing, scaled
+from dbio_commit.spark.ship.arrow import scaled
 from dbio_commit.spark.versions import SHORT_DECIMALS, column_of
 
 VALUE_BYTES = 1024 * 1020

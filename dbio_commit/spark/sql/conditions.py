@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import sql
+from dbio_commit.data.examples import has_word
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.sight import read_as
@@ -161,10 +162,6 @@ def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -
         return False
     known = {name.lower() for name in columns}
     return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))
-
-
-def has_word(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def target_part(on: str, columns: Collection[str], source: Collection[str]) -> str | None:

@@ -11,6 +11,8 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.base.texts import command
+from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.data.examples import describe_texts, shown
 from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, recorded_files
@@ -28,7 +30,6 @@ from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.sql.values import Fitted, as_type, assign
 from dbio_commit.spark.write.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
-from dbio_commit.spark.write.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
 
@@ -41,7 +42,7 @@ def rows_to_write(
     `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. Raises
     InvalidInputError for constraints that Spark cannot evaluate for such rows.
     """
-    rows, schema = named(_with_columns(data, plan.mapping.schema)), plan.mapping.schema
+    rows, schema = named(_with_columns(data, plan.schema)), plan.schema
     with without_case(data.sparkSession):
         bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
@@ -72,18 +73,18 @@ def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo])
 
     Raises InvalidInputError for rows that violate a constraint.
     """
-    _refuse_rows(spark, plan.table, plan.constraints, plan.mapping.schema, files)
+    _refuse_rows(spark, plan.table, plan.constraints, plan.schema, files)
 
 
 def check_settings(spark: SparkSession, plan: WritePlan) -> None:
     """Raises InvalidInputError if Spark cannot evaluate the constraints and defaults that the write sets."""
-    schema = plan.mapping.schema
+    schema = plan.schema
     with without_case(spark):
         _BoundConstraints(spark, plan.constraints, schema, where=plan.table.url).check_all()
 
 
-def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
-    """Changes the constraints of a table, if all of its rows satisfy the new ones.
+def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str], *, note: Note = NO_NOTE) -> Commit:
+    """Changes the constraints of a table, if all of its rows satisfy the new ones. `note` is said of the commit.
 
     Raises InvalidInputError, CommitConflictError.
     """
@@ -96,7 +97,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
         _refuse_rows(spark, table, new, schema, _recorded(snapshot))
-    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
+    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag, note=note)
 
 
 def _recorded(snapshot: Snapshot) -> Iterator[FileInfo]:
@@ -132,7 +133,7 @@ def _refuse_rows(
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
     """The rows with additional columns: for columns of the table, the values of their defaults, under these names."""
     with without_case(rows.sparkSession):
-        bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.mapping.schema, where=plan.table.url)
+        bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.schema, where=plan.table.url)
         return bound.with_defaults(rows, columns)
 
 

@@ -14,21 +14,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import StoreError
+from dbio_commit.data import arrow
 from dbio_commit.data.footers import has_old_calendar
-from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
+from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss, refuse_other_rows
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
+from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec, group_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
-from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.versions import local_rows
 from dbio_commit.spark.write.fates import FATE, Fate
 
@@ -254,7 +253,7 @@ class _Copying:
         brings = new_fates != Fate.DELETED  # deleted rows arrive without their columns
         mask, new = _mask(at[brings], len(places)), new.filter(pa.array(brings))
         columns = [
-            _replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
+            arrow.replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
             for name, own in zip(self._target.names, rows.columns, strict=True)
         ]
         yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(fates))
@@ -271,15 +270,6 @@ def _mask(at: Any, count: int) -> Any:
     mask = np.zeros(count, np.bool_)
     mask[at] = True
     return pa.array(mask)
-
-
-def _replaced(values: Any, mask: Any, new: Any) -> Any:
-    """The values, with those under the mask replaced by the new ones, in order."""
-    if not (pa.types.is_nested(values.type) or pa.types.is_duration(values.type)):
-        return pc.replace_with_mask(values, mask, new)
-    order = np.arange(len(values))
-    order[mask.to_numpy(zero_copy_only=False)] = len(values) + np.arange(len(new))
-    return pa.concat_arrays([values, new]).take(pa.array(order))
 
 
 def _with_fate(rows: pa.RecordBatch, fates: Any) -> pa.RecordBatch:

@@ -6,6 +6,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from dbio_commit.commit.write.changes import AFTER, BEFORE, DELETE, INSERT
+
 FATE = "_dbio_fate"
 """The name of that column, whose values are `Fate`. A table with a column of this name cannot be rewritten."""
 
@@ -23,16 +25,13 @@ class Fate(IntEnum):
     """An updated row as it was before; only if the table records changes (`change_data`)."""
 
 
-CHANGE_TYPE = "_change_type"
-"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
-
 CHANGE_TYPES = {
-    Fate.UPDATED: "update_postimage",
-    Fate.INSERTED: "insert",
-    Fate.DELETED: "delete",
-    Fate.WAS: "update_preimage",
+    Fate.UPDATED: AFTER,
+    Fate.INSERTED: INSERT,
+    Fate.DELETED: DELETE,
+    Fate.WAS: BEFORE,
 }
-"""The values of that column, by fate. Delta has the same values."""
+"""The types of changes, by fate."""
 
 STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
 """The fates of rows that the table holds afterwards."""

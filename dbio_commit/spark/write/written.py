@@ -13,24 +13,23 @@ from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.commit.write.changes import CHANGE_TYPE, of_changes
+from dbio_commit.commit.write.spill import Spill, Waiting
+from dbio_commit.data import arrow
+from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.protocol.constraints import Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
-from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.batches import arrow_batches, pack
-from dbio_commit.spark.sql.conditions import has_word
 from dbio_commit.spark.write.copied import Copied, OldFiles, by_file, copy
-from dbio_commit.spark.write.fates import CHANGE_TYPE, CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.fates import CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,
-    Spill,
     TaskSpec,
-    Waiting,
     abort_files,
     commit_files,
     decode_file_info,
@@ -166,13 +165,6 @@ def _run(
         return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 
-def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
-    """The columns to show of a row that violates the constraint, by position: those that the constraint names."""
-    own = str(constraint.column).lower()
-    is_shown = [name.lower() == own or has_word(constraint.sql or "", name) for name in columns]
-    return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
-
-
 @dataclass(frozen=True, slots=True)
 class TaskResult:
     """The result of a task: its files, and the number of rows of each fate."""
@@ -193,7 +185,7 @@ def run_with_fates(
         changes = Waiting()
         place = len(spec.columns)
         result = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
-        files = run_task(_of_changes(spec), changes.batches(spill))
+        files = run_task(of_changes(spec), changes.batches(spill))
         plain = [
             encode_file_info(replace(info, statistics=None)) for info in files
         ]  # no reader skips change files by statistics
@@ -206,12 +198,6 @@ def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
     types: Any = pa.array([CHANGE_TYPES.get(it) for it in Fate], pa.string())
     arrays = [*changed.columns[:place], types.take(changed.column(place))]
     return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
-
-
-def _of_changes(spec: TaskSpec) -> TaskSpec:
-    metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
-    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
-    return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
 
 
 def _run_with_fates(
@@ -228,7 +214,9 @@ def _run_with_fates(
             news = {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
             for number in news.keys() & named.keys() - examples.keys():
                 row = pc.index(fates, number).as_py()
-                examples[number] = describe({name: _python(batch.column(i)[row]) for i, name in named[number].items()})
+                examples[number] = describe(
+                    {name: as_python(batch.column(i)[row]) for i, name in named[number].items()}
+                )
             counts.update(news)
             see(batch)
             stays = pc.less_equal(fates, pa.scalar(max(STAYS), pa.int8()))
@@ -273,25 +261,3 @@ def map_with_fates(
         yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)
 
     return write
-
-
-def _python(value: Any) -> Any:
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):  # a date after 9999, or a nested value with one
-        return str(value.cast(pa.string())) if not pa.types.is_nested(value.type) else "…"
-
-
-def describe(values: Mapping[str, Any]) -> str:
-    """A row for a message, cut off at 300 characters."""
-    return describe_texts({name: _text(value) for name, value in values.items()})
-
-
-def describe_texts(texts: Mapping[str, str | None]) -> str:
-    """As `describe`, of values that are texts already, shown without quotes."""
-    parts = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
-    return f"{', '.join(parts):.300}"
-
-
-def _text(value: Any) -> str:
-    return "null" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)

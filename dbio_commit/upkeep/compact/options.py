@@ -19,6 +19,7 @@ HELP: Mapping[str, str] = {
     "sort_by": "Sort the rows of each new file by these columns.",
     "z_order": "Instead of --sort-by: sort the rows of each new file along the Z-curve of these columns.",
     "min_files": "Leave files as they are if fewer than this would become one.",
+    "rewrite_types": "Also rewrite files, of any size, that have columns of narrower types than the table.",
 }
 """By the names of options, for a command line."""
 
@@ -37,12 +38,17 @@ class CompactOptions:
     """Columns along whose Z-curve the rows of each new file are sorted. Not together with `sort_by`."""
     min_files: int = 1
     """If fewer files than this would become one, they stay as they are."""
+    rewrite_types: bool = False
+    """Whether files of any size are rewritten that have columns of other types than the table, since the columns were
+    widened. Not all readers convert them. Looks at the footer of each file."""
 
     def __post_init__(self) -> None:
         if type(self.target_size) is not int or self.target_size < 1:
             raise InvalidInputError(f"target_size is {self.target_size!r:.100}, not a number of bytes from 1")
         if type(self.min_files) is not int or self.min_files < 1:
             raise InvalidInputError(f"min_files is {self.min_files!r:.100}, not a number from 1")
+        if type(self.rewrite_types) is not bool:
+            raise InvalidInputError(f"rewrite_types is {self.rewrite_types!r:.100}, not True or False")
         if self.sort_by and self.z_order:
             raise InvalidInputError("sort_by and z_order are two orders of the same rows; give only one of them")
         if len(self.z_order) > MOST_Z_COLUMNS:
@@ -60,3 +66,8 @@ class CompactOptions:
 def column_names(given: str | Sequence[str]) -> Sequence[str]:
     """One column may be given as a text alone."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def is_small(size: int, target_size: int) -> bool:
+    """Whether a compaction joins a file of this size with others, if it can. Larger files stay as they are."""
+    return 4 * size < 3 * target_size

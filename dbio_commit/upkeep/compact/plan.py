@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.upkeep.compact.options import is_small
 
 COMMIT_BYTES = 16 * 1000**3
 COMMIT_FILES = 50_000
@@ -49,7 +50,7 @@ def plan_bins(
     by_directory: dict[str, list[DataFile]] = {}
     large: dict[str, list[DataFile]] = {}
     for file in files:
-        if 4 * file.size < 3 * target_size:
+        if is_small(file.size, target_size):
             by_directory.setdefault(names.split(file.path)[0], []).append(file)
         elif file.path in anew:
             large.setdefault(names.split(file.path)[0], []).append(file)

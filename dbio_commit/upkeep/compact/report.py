@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+from dbio_commit.base.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +41,11 @@ class LeftFiles:
     """Why they stay, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompactReport(Shown):
     """What a compaction did; in a dry run, what it would do."""
+
+    _first: ClassVar = ("files_before", "bytes_before", "files_after", "bytes_after")
 
     url: str
     """The root of the table."""
@@ -52,6 +57,9 @@ class CompactReport:
     """The tids of its commits."""
     left: Sequence[LeftFiles] = ()
     """Files that stay as they are."""
+    other_types: int | None = None
+    """How many files had columns of other types, or other spellings, than the table; None without `rewrite_types`.
+    Those of them that could not be rewritten are in `left`."""
 
     @property
     def files_before(self) -> int:

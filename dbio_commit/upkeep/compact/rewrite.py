@@ -57,6 +57,8 @@ class Work:
     """The table's columns without partition columns, as Spark's JSON."""
     sort_by: tuple[str, ...] = ()
     z_order: tuple[str, ...] = ()
+    bare: frozenset[str] = frozenset()
+    """The columns, in lower case, that get no statistics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,8 @@ class _Rewriting:
         self._rows = 0
 
     def run(self, number: int, attempt: int) -> FileInfo:
-        no_statistics = self._columns_with_nan()
+        bare = {name for name in self._target.names if name.lower() in self._work.bare}
+        no_statistics = self._columns_with_nan() | bare
         self._rows, self._versions = 0, []
         batches = self._batches(self._target)
         if self._work.sort_by or self._work.z_order:

@@ -16,16 +16,18 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.fitting import without
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import find_unlike
+from dbio_commit.log.unlike import find_other_types, find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import bare_columns
 from dbio_commit.protocol.state import live_among
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
@@ -51,8 +53,10 @@ def compact(
     time_zone: str | None = None,
     hands: Hands | None = None,
     stop: Callable[[], bool] = lambda: False,
+    note: Note = NO_NOTE,
 ) -> CompactReport:
-    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit."""
+    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit. `note`
+    is what is said of each commit."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -65,30 +69,33 @@ def compact(
             "compact without a condition"
         )
     if not snapshot.files:
-        return CompactReport(url=store.url, dry_run=dry_run)
+        return CompactReport(url=store.url, dry_run=dry_run, other_types=0 if options.rewrite_types else None)
     columns = _columns(snapshot, store)
     by = _order_columns(options.sort_by, columns, snapshot)
     along = _order_columns(options.z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
+    anew = (find_other_types if options.rewrite_types else find_unlike)(store, chosen, columns)
     bins = plan_bins(
         chosen.files,
         target_size=options.target_size,
         in_order=bool(by or along),
         min_files=options.min_files,
-        anew=find_unlike(store, chosen, columns),
+        anew=anew,
     )
+    other_types = len(anew) if options.rewrite_types else None
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
-        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
-    work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
+        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types)
+    bare = bare_columns(snapshot.settings)
+    work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along, bare=bare)
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
-    run = _Run(store, clock, work, hands or in_threads(store), rows)
+    run = _Run(store, clock, work, hands or in_threads(store), rows, note)
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
         else:
             run.commit(together)
-    return run.report()
+    return replace(run.report(), other_types=other_types)
 
 
 def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Hands:
@@ -111,9 +118,12 @@ def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool
 class _Run:
     """One compaction, commit by commit."""
 
-    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None], note: Note
+    ) -> None:
         """`rows` are the recorded numbers of rows of files, by path."""
         self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
+        self._note = note
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
@@ -136,7 +146,13 @@ class _Run:
         if target.scope is not Scope.TABLE:  # `begin` would make a new table
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
         with begin(
-            self._store, self._clock, follow_up=publish_as_set, operation="rewrite", target=target, changes_rows=False
+            self._store,
+            self._clock,
+            follow_up=publish_as_set,
+            operation="rewrite",
+            target=target,
+            changes_rows=False,
+            note=self._note,
         ) as transaction:
             terms = transaction.terms
             outcomes = self._hands(replace(self._work, tid=terms.tid, job=terms.job), bins)

@@ -11,14 +11,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, ObjectNotFoundError
+from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import delta, iceberg, spark, symlink
+from dbio_commit.upkeep.publish import delta, iceberg, iceberg_upkeep, spark, symlink
+from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 
@@ -27,13 +28,19 @@ __all__ = [
     "SUPERSEDING",
     "Format",
     "Published",
+    "find_formats",
+    "find_limits",
     "find_own",
     "find_problems",
     "find_superseded",
+    "forget_published",
     "is_published",
+    "limited_directories",
     "parse_formats",
     "publish",
     "publish_as_set",
+    "published_at",
+    "try_to_publish",
 ]
 
 _log = get_logger(__name__)
@@ -49,15 +56,25 @@ class _Way(NamedTuple):
     put: Callable[[Store, Clock, Any, Live], Published | None]
     problems: Callable[[Store, Iterable[Entry], str], list[str]]
     own: Callable[[Store, Iterable[Entry], str], Own]
+    forget: Callable[[Store, Clock, Any, Live], Sequence[str] | None]
+    """Makes a publication that shows the same as `put` would, and returns the paths of all objects that have anything
+    of earlier states: statistics, paths. They may go then."""
     superseded: Callable[[Store, str, datetime], list[Entry]] | None = None
     """None if a publisher deletes what it replaces."""
 
 
 _WAYS: Mapping[Format, _Way] = {
-    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own, delta.find_superseded),
-    Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own),
-    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own),
-    Format.ICEBERG: _Way(iceberg.look, iceberg.put, iceberg.problems, iceberg.own, iceberg.find_superseded),
+    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own, delta.forget, delta.find_superseded),
+    Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own, spark.forget),
+    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own, symlink.forget),
+    Format.ICEBERG: _Way(
+        iceberg.look,
+        iceberg.put,
+        iceberg_upkeep.problems,
+        iceberg_upkeep.own,
+        iceberg.forget,
+        iceberg_upkeep.find_superseded,
+    ),
 }
 
 
@@ -81,12 +98,28 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
                 gone, found = error, None
             if found is not None:
                 done[it] = found
+                if it is Format.DELTA and found.is_new and found.number == 0:
+                    _warn_of_limits(store, live)
         if len(done) == len(set(to)):
             return [done[it] for it in to]
-    raise gone or CommitConflictError(
+    raise gone or _too_many(store)
+
+
+def _too_many(store: Store) -> CommitConflictError:
+    return CommitConflictError(
         f"other processes published {store.url} {_ATTEMPTS} times meanwhile; let only one process publish, then try "
         "again"
     )
+
+
+def _warn_of_limits(store: Store, live: Live) -> None:
+    """Logs, with the first publication, which engines cannot read it. `dbio check` repeats that."""
+    now = live.snapshot
+    directories = limited_directories(live.paths())
+    for limit in find_limits(
+        store.url, is_disk=store.is_disk, partition_columns=now.partition_columns, directories=directories
+    ):
+        _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
 
 def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
@@ -94,15 +127,56 @@ def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Non
 
     An error is only logged, since the commit has succeeded. The next commit, vacuum or `dbio publish` catches up.
     """
-    wanted = published_forms(settings)
+    try_to_publish(store, clock, settings)
+
+
+def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dict[Format, str]:
+    """As `publish_as_set`. Returns the formats in which the table could not be published, and why."""
+    wanted, behind = published_forms(settings), dict[Format, str]()
     for it in Format:  # one by one: a table that one format cannot hold is still published in the others
         if it not in wanted:
             continue
         with courtesy(_log, _LAGS, store.url, it):
-            publish(store, clock, [it])
+            try:
+                publish(store, clock, [it])
+            except Exception as error:
+                behind[it] = str(error) if isinstance(error, DbioError) else type(error).__name__
+                raise
+    return behind
+
+
+def published_at(store: Store, format: Format) -> datetime | None:
+    """When the table was last published in this format, by one listing; None if it never was."""
+    return max((it.modified for it in store.list_directory(DIRECTORIES[format]).entries), default=None)
 
 
 _LAGS = "%s is behind in the format %s, until it is published again by the next commit, vacuum or `dbio publish`"
+
+
+def find_formats(store: Store, table_id: str) -> list[Format]:
+    """The formats in which this table was ever published, whatever its settings are now."""
+    found: list[Format] = []
+    for it, way in _WAYS.items():
+        own = way.own(store, store.list_files(DIRECTORIES[it], links=False), table_id)
+        if own.telling or own.rest:
+            found.append(it)
+    return found
+
+
+def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:
+    """Publishes in a format in which the table was published before. Returns the paths of all objects that have
+    anything of earlier states: the caller deletes them. Raises what `publish` raises."""
+    gone: ObjectNotFoundError | None = None
+    for _ in range(_ATTEMPTS):
+        seen = _WAYS[it].look(store)
+        live = read_live(store, clock)
+        prove_store(store)
+        try:
+            if (old := _WAYS[it].forget(store, clock, seen, live)) is not None:
+                return old
+        except ObjectNotFoundError as error:  # as in `publish`
+            gone = error
+    raise gone or _too_many(store)
 
 
 def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:

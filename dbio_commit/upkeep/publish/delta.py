@@ -79,8 +79,10 @@ def look(store: Store) -> DeltaListing:
     return DeltaListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
 
 
-def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Published | None:
+def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: bool = False) -> Published | None:
     """Creates the next version, if anything is new. None if another publisher was faster: then look again.
+
+    With `anew` it creates one even if nothing is new, and its checkpoint, or raises what prevents that.
 
     Raises UnsupportedTableError if a version was not written by dbio, CorruptMarkerError, and InvalidInputError for
     columns that Delta cannot hold.
@@ -103,7 +105,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     change, protocol = found.change, found.protocol
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
-    if not change:
+    if not change and not anew:
         return published(last, is_new=False)
     shown, path = Shown.of(snapshot.tids, metadata, protocol), version_path(number)
     mark = Mark(live.table_id, snapshot.tid, shown)
@@ -117,9 +119,27 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
     keep_new(store, Place.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
-    if checkpoint_is_due(listing, number, len(body)):
-        _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
+    if anew or checkpoint_is_due(listing, number, len(body)):
+        try:
+            _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
+        except DbioError as error:
+            if anew:
+                raise
+            _log.info("%s: no Delta checkpoint was made after version %d: %s", store.url, number, error)
     return published(number, is_new=True)
+
+
+def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
+    """Puts a version and a checkpoint, which show the same. Returns the paths of all before, which may go now.
+
+    None if another publisher was faster: then look again. Raises what `put` raises.
+    """
+    published = put(store, clock, listing, live, anew=True)
+    if published is None:
+        return None
+    found = look(store)
+    older = [*found.versions.items(), *found.checkpoints.items()]
+    return [entry.path for number, entry in older if number < published.number]
 
 
 class _Before(NamedTuple):
@@ -353,21 +373,17 @@ def _write_checkpoint(
     metadata: Mapping[str, Any],
     protocol: Mapping[str, Any],
 ) -> None:
-    """A failure is only logged: the version stays."""
     since = clock.now() - _REMOVALS_KEPT
     from dbio_commit.upkeep.publish.delta_checkpoint import CheckpointWriter
 
-    try:
-        writer = CheckpointWriter(metadata=metadata, protocol=protocol)
-        for part in snapshot.slices():
-            live = {file.path for file in part.files}
-            removed = ((path, at) for path, at in removed_files(part.decided).items() if path not in live)
-            writer.add(delta_files(part, columns), {path: to_ms(at) for path, at in removed if at > since})
-        count, body = writer.finish()
-        store.put_if_absent(checkpoint_path(number), body)
-        store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
-    except DbioError as error:
-        _log.info("%s: no Delta checkpoint was made after version %d: %s", store.url, number, error)
+    writer = CheckpointWriter(metadata=metadata, protocol=protocol)
+    for part in snapshot.slices():
+        live = {file.path for file in part.files}
+        removed = ((path, at) for path, at in removed_files(part.decided).items() if path not in live)
+        writer.add(delta_files(part, columns), {path: to_ms(at) for path, at in removed if at > since})
+    count, body = writer.finish()
+    store.put_if_absent(checkpoint_path(number), body)
+    store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
 
 
 # --- what is wrong ------------------------------------------------------------------------------------------------

@@ -270,17 +270,17 @@ def next_metadata(
     before: IcebergMetadata | None,
     origin: Origin,
     layout: Layout,
-    snapshot: SnapshotEntry,
+    snapshots: Sequence[SnapshotEntry],
     *,
     mapping: str,
     shown: ShownCommits,
 ) -> IcebergMetadata:
-    """The metadata with one more snapshot. What the oldest snapshots have is forgotten.
+    """The metadata with these snapshots, the new one at the end. What the oldest ones have is forgotten.
 
     `before` is None if this is the first one, or if the table was at another place before.
     """
-    snapshots = [*(before.snapshots if before else ()), snapshot][-KEPT_SNAPSHOTS:]
-    logged = [_Logged(timestamp_ms=it.timestamp_ms, snapshot_id=it.snapshot_id) for it in snapshots]
+    snapshot, kept = snapshots[-1], [*snapshots[-KEPT_SNAPSHOTS:]]
+    logged = [_Logged(timestamp_ms=it.timestamp_ms, snapshot_id=it.snapshot_id) for it in kept]
     return IcebergMetadata(
         format_version=2,
         table_uuid=before.table_uuid if before else origin.uuid,
@@ -303,7 +303,7 @@ def next_metadata(
         },
         current_snapshot_id=snapshot.snapshot_id,
         refs={"main": _Reference(snapshot_id=snapshot.snapshot_id)},
-        snapshots=snapshots,
+        snapshots=kept,
         snapshot_log=logged,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import LAST_NUMBER, split
 from dbio_commit.protocol.settings import Format
@@ -19,8 +20,8 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
 """Directories relative to the root. All are hidden: no reader takes their contents for data."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Published(Shown):
     """The publication of a table in one format."""
 
     format: Format

@@ -95,6 +95,17 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     return published(number, is_new=True)
 
 
+def forget(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Sequence[str] | None:
+    """Publishes what is new. Returns the paths of all lists before the last one, which may go now.
+
+    None if another publisher was faster: then look again. Raises what `put` raises.
+    """
+    published = put(store, clock, listing, live)
+    if published is None:
+        return None
+    return [entry.path for number, entry in look(store).lists.items() if number < published.number]
+
+
 def _refuse_stream(store: Store, listing: SparkListing) -> None:
     if listing.streams:
         raise _of_a_stream(store, listing.streams[0])

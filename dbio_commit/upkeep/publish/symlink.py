@@ -7,7 +7,7 @@ Readers see one consistent state of each single partition only. Rules: PROTOCOL.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -128,6 +128,17 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         f"other processes published {store.url} as manifests {_ATTEMPTS} times meanwhile; let only one process "
         "publish, then try again"
     )
+
+
+def forget(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Sequence[str] | None:
+    """Publishes what is new, and removes the empty directories of partitions that have gone. Nothing else is left of
+    earlier states. Raises what `put` raises, and StoreError."""
+    put(store, clock, listing, live)
+    found = [DIRECTORY] if store.has_directories else []
+    for directory in found:
+        found += store.list_directory(directory).directories
+    store.remove_directories(found[1:])
+    return ()
 
 
 def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:

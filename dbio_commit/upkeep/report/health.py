@@ -18,8 +18,10 @@ from dbio_commit.protocol.applications import list_applications
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Format, published_forms
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.upkeep.check import CheckReport
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, is_small
 
 MOST = 20
 """How many partitions, pending transactions, applications and paths are named. The others are only counted."""
@@ -54,6 +56,8 @@ class Vacuumed:
     dry_run: bool
     freed: Mapping[Reason, Amount] = field(default_factory=dict)
     kept: Mapping[Reason, Amount] = field(default_factory=dict)
+    left: Amount = Amount()
+    """The garbage that is left and will be deleted, when it is old enough."""
     aborted: int = 0
     """How many pending transactions it aborted, or would abort."""
     failed: int = 0
@@ -130,6 +134,16 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A publication that does not show the newest commits."""
+
+    format: str
+    since: datetime | None
+    """When the oldest commit came that it does not show; None if that is not known."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastCommit:
     """The newest commit."""
 
@@ -153,6 +167,8 @@ class TableHealth:
     live_size: int
     unknown_sizes: int
     """How many live files have a size that no marker records."""
+    small: Amount
+    """The live files that are too small for a compaction to leave, except those that are alone in their partition."""
     median_size: int | None
     partition_columns: Sequence[str]
     partitions: Sequence[Partition]
@@ -167,6 +183,13 @@ class TableHealth:
     """None if no transaction is known."""
     commits: int
     last_commit: LastCommit | None
+    checkpoint: datetime | None
+    """When the newest checkpoint was written; None if there is none."""
+    commits_since_checkpoint: int
+    publications: Sequence[str]
+    """The formats in which the table is published."""
+    behind: Sequence[Behind]
+    """The publications that do not show the newest commits."""
     pending: Sequence[Pending] | None
     """The oldest first. None if they were not looked up."""
     other_pending: int
@@ -186,9 +209,15 @@ def look(
     check: CheckReport | None = None,
     advice: str = "",
     streams: Sequence[StreamLag] = (),
+    behind: Mapping[str, tuple[datetime | None, str]] | None = None,
+    target_size: int = TARGET_BYTES,
 ) -> TableHealth:
-    """The health of the table. `check` and `advice` come from `dbio check`. Without them, it reports no problems."""
-    sizes, found = _count(snapshot.files)
+    """The health of the table. `check` and `advice` come from `dbio check`. Without them, it reports no problems.
+
+    `behind` has the formats whose publication failed: when each was last published, and why it failed. A file counts as
+    small if a compaction with this `target_size` would join it with others.
+    """
+    sizes, found, small = _count(snapshot.files, target_size)
     partitions = sorted(found, key=lambda it: (-it.size, it.name))
     others = partitions[MOST:]
     live = sum(it.files for it in partitions)
@@ -207,6 +236,7 @@ def look(
         live_files=live,
         live_size=sum(sizes),
         unknown_sizes=live - len(sizes),
+        small=small,
         median_size=_nth(sizes, len(sizes) // 2) if sizes else None,
         partition_columns=tuple(map(_text, snapshot.partition_columns)),
         partitions=[Partition(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
@@ -217,6 +247,13 @@ def look(
         activity=_activity([(it.modified, _operation(it)) for it in snapshot.transactions], at),
         commits=len(committed),
         last_commit=LastCommit(tid=_text(last.tid), at=last.modified, operation=_operation(last)) if last else None,
+        checkpoint=_checkpointed(snapshot),
+        commits_since_checkpoint=sum(not commit.marker.is_abort for commit in _news(snapshot)),
+        publications=[str(it) for it in Format if it in published_forms(snapshot.settings)],
+        behind=[
+            Behind(format=str(it), since=_unseen_since(committed, at), why=_text(why, MOST_ADVICE))
+            for it, (at, why) in (behind or {}).items()
+        ],
         pending=pending[:MOST] if pending is not None else None,
         other_pending=max(0, len(pending or ()) - MOST),
         vacuumed=_text(vacuumed, MOST_ADVICE) if isinstance(vacuumed, str) else vacuumed,
@@ -242,19 +279,28 @@ def _operation(decided: Decided) -> str:
 # --- live files ---------------------------------------------------------------------------------------------------
 
 
-def _count(files: Iterable[DataFile]) -> tuple["array[int]", list[Partition]]:
-    """The known sizes, and the partitions by directory, which is cheaper than by values.
+def _count(files: Iterable[DataFile], target_size: int) -> tuple["array[int]", list[Partition], Amount]:
+    """The known sizes, the partitions by directory, which is cheaper than by values, and the small files.
 
     A table may have millions of files, and those of a large one are read from its checkpoint while they are counted.
     """
     each, counts, sizes = array("q"), Counter[str](), Counter[str]()
+    small, small_sizes = Counter[str](), Counter[str]()
     for file in files:
         directory = file.path.rpartition("/")[0]
         counts[directory] += 1
         if file.size != UNKNOWN_SIZE:
             sizes[directory] += file.size
             each.append(file.size)
-    return each, [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()]
+            if is_small(file.size, target_size):
+                small[directory] += 1
+                small_sizes[directory] += file.size
+    several = [name for name, count in small.items() if count > 1]
+    return (
+        each,
+        [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()],
+        Amount(objects=sum(small[name] for name in several), size=sum(small_sizes[name] for name in several)),
+    )
 
 
 _FEW_SIZES = 10_000
@@ -318,6 +364,22 @@ def _activity(decided: Sequence[tuple[datetime, str]], at: datetime) -> Activity
         counts[(time - _EPOCH) // length][operation] += 1
     periods = [Period(begins=_EPOCH + it * length, decided=dict(count)) for it, count in counts.items()]
     return Activity(length=length, periods=periods)
+
+
+def _checkpointed(snapshot: Snapshot) -> datetime | None:
+    entry = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
+    return entry.modified if entry else None
+
+
+def _news(snapshot: Snapshot) -> Sequence[Decided]:
+    """The transactions that the checkpoint does not cover."""
+    return snapshot.news if snapshot.checkpoint.number else snapshot.transactions
+
+
+def _unseen_since(committed: Sequence[Decided], published: datetime | None) -> datetime | None:
+    """The time of the oldest commit after the last publication, or of the newest if there is none after it."""
+    later = [it.modified for it in committed if published is None or it.modified > published]
+    return min(later, default=max((it.modified for it in committed), default=None))
 
 
 # --- transactions, and what is wrong ------------------------------------------------------------------------------

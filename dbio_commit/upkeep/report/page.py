@@ -32,10 +32,14 @@ class Subject:
     health: TableHealth | None = None
     note: str = ""
     """A remark, such as why there is no more."""
+    cause: str = ""
+    """Why something failed, without secrets."""
     said: str = ""
     """Its state in a few words. By default, what a check has found."""
     failed: bool = False
     """Whether something failed that no check finds."""
+    has_page: bool = True
+    """Whether it has a page or a section of its own. A pattern that has no table has none."""
 
     @property
     def wrong(self) -> bool:
@@ -51,18 +55,70 @@ class Subject:
         return self.said or ("something is wrong" if self.wrong else "fine")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the tables of a page add up to, as far as it is known."""
+
+    tables: int
+    failing: int
+    """Tables, and patterns without a table, with which something is wrong."""
+    live: Amount
+    garbage: Amount
+    """What a vacuum deletes, now or later."""
+    pending: int
+    oldest_pending: timedelta | None
+
+    @classmethod
+    def of(cls, subjects: Sequence[Subject]) -> "Totals":
+        healths = [it.health for it in subjects if it.health]
+        garbage = [it for health in healths for it in _garbage(health)]
+        pending = [health.at - it.started for health in healths for it in health.pending or ()]
+        return cls(
+            tables=sum(it.has_page for it in subjects),
+            failing=sum(it.wrong for it in subjects),
+            live=Amount(objects=sum(it.live_files for it in healths), size=sum(it.live_size for it in healths)),
+            garbage=Amount(objects=sum(it.objects for it in garbage), size=sum(it.size for it in garbage)),
+            pending=len(pending) + sum(it.other_pending for it in healths),
+            oldest_pending=max(pending, default=None),
+        )
+
+
+def _garbage(health: TableHealth) -> list[Amount]:
+    """The garbage that is there now. A dry run has freed nothing."""
+    vacuumed = health.vacuumed
+    if isinstance(vacuumed, str):
+        return []
+    return [vacuumed.left, *(vacuumed.freed.values() if vacuumed.dry_run else ())]
+
+
+def worst_first(subjects: Sequence[Subject]) -> list[Subject]:
+    """Those with which something is wrong come first, else in the order given."""
+    return sorted(subjects, key=lambda it: not it.wrong)
+
+
 def render_page(subjects: Sequence[Subject], *, at: datetime, back: str = "") -> str:
-    """The page with an index and a section for each table. `back` is a link to a page above this one."""
+    """The page with an index and a section for each table. Tables that fail come first.
+
+    `back` is a link to a page above this one.
+    """
     return _render(subjects, at=at, back=back, link=None)
 
 
 def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[str], str]) -> str:
-    """Only the index, which links to a page for each table."""
+    """Only the index, which links to a page for each table. Tables that fail come first, with the cause."""
     return _render(subjects, at=at, back="", link=link)
 
 
 def _render(subjects: Sequence[Subject], *, at: datetime, back: str, link: Callable[[str], str] | None) -> str:
-    return _TEMPLATE.render(subjects=subjects, at=at, back=back, link=link, policy=POLICY, version=__version__)
+    return _TEMPLATE.render(
+        subjects=worst_first(subjects),
+        totals=Totals.of(subjects),
+        at=at,
+        back=back,
+        link=link,
+        policy=POLICY,
+        version=__version__,
+    )
 
 
 # --- charts -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.store.contract import Listing, Unfinished
 from dbio_commit.upkeep.vacuum import plan
@@ -47,6 +48,7 @@ class Hands:
         self.checkpoint: str | None = None
         self.queued: list[str] = []
         self.warnings: list[str] = []
+        self.behind: Mapping[Format, str] = {}
         self.stopped = False
 
     def set_time(self) -> None:
@@ -97,6 +99,7 @@ class Hands:
             kept=self.kept,
             undeleted=self.undeleted,
             stopped=self.stopped,
+            behind=self.behind,
             warnings=[*self.warnings, *([_too_many(self.postponed)] if self.postponed else [])],
         )
 

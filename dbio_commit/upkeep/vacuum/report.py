@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
+from typing import ClassVar
 
 from dbio_commit.base.errors import RetentionError
+from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.report.health import Amount, TableHealth, Vacuumed
 
 LEAST_RETENTION_HOURS = 1.0
@@ -83,9 +86,11 @@ class Failure:
     """The error, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VacuumReport(Shown):
     """What a vacuum did, or in a dry run would do. Paths are relative to the root of the table."""
+
+    _first: ClassVar = ("ok", "oldest_garbage")
 
     url: str
     """The root of the table."""
@@ -117,6 +122,8 @@ class VacuumReport:
     """Sentences about things that are no failures, and that somebody should know."""
     keeps_versions: bool = False
     """Whether the store keeps versions of what was deleted: then this freed nothing by itself."""
+    behind: Mapping[Format, str] = field(default_factory=dict)
+    """The formats in which the table could not be published, and why. Empty in a dry run, which publishes nothing."""
 
     @property
     def ok(self) -> bool:
@@ -126,8 +133,16 @@ class VacuumReport:
     @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None if there is none."""
-        left = chain(self.undeleted, (it for it in self.kept if it.reason not in _STAYS))
-        return max((it.age for it in left), default=None)
+        return garbage_left(self).oldest
+
+
+def garbage_left(report: VacuumReport) -> Amount:
+    """The garbage that is left and will be deleted: mostly files that wait for the end of the retention."""
+    left = chain(report.undeleted, (it for it in report.kept if it.reason not in _STAYS))
+    objects, size, oldest = 0, 0, timedelta.min
+    for it in left:
+        objects, size, oldest = objects + 1, size + it.size, max(oldest, it.age)
+    return Amount(objects=objects, size=size, oldest=oldest if objects else None)
 
 
 def in_short(report: VacuumReport) -> Vacuumed:
@@ -137,6 +152,7 @@ def in_short(report: VacuumReport) -> Vacuumed:
         dry_run=report.dry_run,
         freed=by_reason(report.deleted),
         kept=by_reason(report.kept),
+        left=garbage_left(report),
         aborted=len(report.aborted),
         failed=len(report.failed),
     )
@@ -180,6 +196,8 @@ class RunSummary:
     checkpoint: str | None = None
     queued: int = 0
     kept: int = 0
+    left: Total = Total()
+    """The garbage that is left and will be deleted."""
     oldest_garbage_s: float | None = None
     """As `VacuumReport.oldest_garbage`."""
     stopped: bool = False
@@ -193,7 +211,7 @@ class RunSummary:
         for it in report.deleted:
             objects[it.reason] += 1
             sizes[it.reason] += it.size
-        oldest = report.oldest_garbage
+        left = garbage_left(report)
         return cls(
             dry_run=report.dry_run,
             deleted={reason: Total(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
@@ -206,7 +224,8 @@ class RunSummary:
             checkpoint=report.checkpoint,
             queued=len(report.queued),
             kept=len(report.kept),
-            oldest_garbage_s=None if oldest is None else oldest.total_seconds(),
+            left=Total(objects=left.objects, size=left.size),
+            oldest_garbage_s=None if left.oldest is None else left.oldest.total_seconds(),
             stopped=report.stopped,
             warnings=tuple(report.warnings),
         )

@@ -34,7 +34,7 @@ from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
-from dbio_commit.upkeep.publish import DIRECTORIES, SUPERSEDING, Format, find_superseded, publish_as_set
+from dbio_commit.upkeep.publish import DIRECTORIES, SUPERSEDING, Format, find_superseded, try_to_publish
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.packed import Paths
@@ -56,7 +56,7 @@ MOST_ABORT_S = 300.0
 """How long after the first batch of aborts another one may begin, in s."""
 
 
-class _Left:
+class Left:
     """What vacuum found in a table, and what is left of the garbage, in little memory."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Left:
         self.deleted.update(by_directory(gone))
 
 
-class _AllBut(Container[str]):
+class AllBut(Container[str]):
     """All paths but some."""
 
     def __init__(self, paths: Container[str]) -> None:
@@ -106,7 +106,7 @@ class TableVacuum:
             snapshot = read_snapshot(self._store, self._clock)
         if not self._hands.dry_run:
             # Before files are deleted that an outdated publication still names.
-            publish_as_set(self._store, self._clock, snapshot.settings)
+            self._hands.behind = try_to_publish(self._store, self._clock, snapshot.settings)
         left = self._delete_files(snapshot)
         assumed = len(self._hands.aborted) if self._hands.dry_run else 0
         is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
@@ -121,9 +121,9 @@ class TableVacuum:
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
 
-    def _delete_files(self, snapshot: Snapshot) -> "_Left":
+    def _delete_files(self, snapshot: Snapshot) -> Left:
         """Deletes what is due, one share of the table after the other. Returns what is left of the garbage."""
-        left = _Left()
+        left = Left()
         levels = self._hands.workers.list_levels(snapshot)
         files = len(snapshot.files)
         judge: Judge | None = None
@@ -161,7 +161,7 @@ class TableVacuum:
             )
         return left
 
-    def _delete_unknown(self, left: "_Left") -> None:
+    def _delete_unknown(self, left: Left) -> None:
         due, newborn = self._without_newborn(left.unknown)
         gone = self._hands.delete(due)
         self._hands.keep(newborn)
@@ -254,7 +254,7 @@ class TableVacuum:
             return dict.fromkeys(tids, error)
         return abort_many(self._store, self._clock, tids)
 
-    def _write_checkpoint(self, snapshot: Snapshot, left: "_Left", *, again: bool = False) -> None:
+    def _write_checkpoint(self, snapshot: Snapshot, left: Left, *, again: bool = False) -> None:
         name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._hands.dry_run:
             self._hands.checkpoint = name
@@ -265,7 +265,7 @@ class TableVacuum:
                 self._store,
                 self._clock,
                 snapshot,
-                gone=_AllBut(left.paths),
+                gone=AllBut(left.paths),
                 history=timedelta(days=self._hands.options.history_days),
                 again=again,
             )
@@ -273,7 +273,7 @@ class TableVacuum:
         except DbioError as error:
             self._hands.failed[name] = str(error)
 
-    def _purge(self, snapshot: Snapshot, left: "_Left") -> set[str]:
+    def _purge(self, snapshot: Snapshot, left: Left) -> set[str]:
         """Purges the markers that a checkpoint covers, if it is old enough and another checkpoint covers them, too.
 
         Returns the paths that are gone.
@@ -330,7 +330,7 @@ class TableVacuum:
             )
         return found == snapshot.log.descriptor
 
-    def _plan_purge(self, snapshot: Snapshot, left: "_Left") -> tuple[PurgeBy, list[list[Candidate]]]:
+    def _plan_purge(self, snapshot: Snapshot, left: Left) -> tuple[PurgeBy, list[list[Candidate]]]:
         """The checkpoint to purge by, and what to delete. The newest only if it covers more than the one before it."""
         newest, log, horizons = snapshot.checkpoint, snapshot.log, self._hands.horizons
         # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
@@ -366,7 +366,7 @@ class TableVacuum:
             self._hands.warnings.append(f"an older checkpoint, which is not needed, cannot be read: {error}")
             return None
 
-    def _prepare_purge(self, snapshot: Snapshot, number: int, left: "_Left") -> bool:
+    def _prepare_purge(self, snapshot: Snapshot, number: int, left: Left) -> bool:
         """Before markers are purged by the checkpoint with this number: ensures that two checkpoints cover them, and
         writes the purge record.
 

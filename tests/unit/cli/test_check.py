@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit, lean, unpack_files
 from dbio_commit.protocol.markers.files import Bounds, pack_files
-from tests.command_line import ESCAPE, PARQUET, append, data_file, dbio, dbio_json, new_files
+from tests.command_line import ESCAPE, PARQUET, TID, append, data_file, dbio, dbio_json, in_terminal, new_files
 from tests.histories import columns
 
 
@@ -238,3 +239,23 @@ def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
     shown = dbio("adopt", plain).stdout
     assert "ignored, as they are not Parquet" in shown
     assert r"notes\x1b.txt" in shown
+
+
+def test_what_is_pending_has_the_host_the_application_and_since_when(table: Table) -> None:
+    append(table, {"1": 10})
+    pending = table.begin(app=("nightly", 7), message="still at work")
+    with Path(table.url, names.started(TID)).open("w") as unreadable:
+        unreadable.write('{"version": 2}')
+
+    mine, other = sorted(dbio_json("check", table.url)["pending"], key=lambda it: it["tid"] != pending.tid)
+
+    assert mine["app"] == {"id": "nightly", "version": 7}
+    assert mine["provenance"]["host"] == socket.gethostname()
+    assert mine["provenance"]["message"] == "still at work"
+    assert datetime.fromisoformat(mine["started"])
+    assert (other["tid"], other["app"], other["provenance"]) == (TID, None, None)
+    _, shown = in_terminal(160, "check", table.url)
+    (line,) = [line for line in shown if line.split()[:1] == [pending.tid]]
+    for text in ("nightly:7", "still at work", f"@{socket.gethostname()}"):
+        assert text in line
+    assert dbio_json("show", table.url, pending.tid)["provenance"]["message"] == "still at work"

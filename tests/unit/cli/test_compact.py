@@ -51,6 +51,16 @@ def test_fewer_files_than_asked_for_are_left(filled: Table) -> None:
     assert dbio("compact", filled.url, "--min-files", "0").exit_code == 2
 
 
+def test_files_of_other_types_are_counted_and_rewritten(filled: Table) -> None:
+    with filled.begin() as transaction:
+        pq.write_table(pa.table({"id": pa.array([9], pa.int32())}), transaction.new_file(partition={"day": "7"}))
+    dry = dbio("compact", filled.url, "--rewrite-types", "--target-size", "1B", "--dry-run")
+    assert "of other types 1 file" in dry.stderr
+    assert dbio_json("compact", filled.url, "--rewrite-types", "--target-size", "1B")["other_types"] == 1
+    assert "of other types 0 files" in dbio("compact", filled.url, "--rewrite-types", "--target-size", "1B").stderr
+    assert dbio_json("compact", filled.url)["other_types"] is None
+
+
 def test_columns_of_a_curve_are_separated_by_commas(filled: Table) -> None:
     assert dbio_json("compact", filled.url, "--z-order", " id, ID,")["after"]["files"] == 2
     assert dbio_json("compact", filled.url)["after"]["files"] == 0

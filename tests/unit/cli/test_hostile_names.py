@@ -28,7 +28,7 @@ def test_names_steer_no_terminal_and_are_no_markup(table: Table) -> None:
     with table.begin(app=(HOSTILE.removesuffix("\udc80"), 1)) as transaction:
         pass
     safe = r"[red]x[/red]\x1b[2J\r\n\t\u202e:smile:"
-    assert dbio("log", table.url).stdout.rstrip("\n").split("\t")[-1] == f"{safe}:1"
+    assert dbio("log", table.url).stdout.rstrip("\n").split("\t")[7] == f"{safe}:1"
     for args in (["log", table.url], ["show", table.url, transaction.tid]):
         _, lines = in_terminal(200, *args)
         assert any(safe in line for line in lines)

@@ -1,12 +1,13 @@
 """`dbio restore`: what it says."""
 
 import time
+from typing import Any
 
 import pytest
 import typer
 
 from dbio_commit import Table
-from tests.command_line import append, dbio, dbio_json
+from tests.command_line import append, dbio, dbio_json, new_files
 
 
 def test_restore_brings_back_an_earlier_state_and_says_what_it_took(table: Table) -> None:
@@ -61,3 +62,22 @@ def test_what_is_no_state_is_wrong_usage(table: Table) -> None:
     append(table, {"1": 10})
     assert dbio("restore", table.url, "yesterday").exit_code == 2
     assert dbio_json("restore", table.url, "yesterday")["error"] == "InvalidInputError"
+
+
+def test_one_partition_is_restored_by_its_value_or_by_a_condition(table: Table) -> None:
+    fields: Any = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "day")]
+    with table.begin(partition_by=["day"]) as transaction:
+        new_files(transaction, {"1": 10, "2": 10})
+        first = transaction.commit({"type": "struct", "fields": fields}).tid
+    for number, option in enumerate((("--partition", "day=2"), ("--where", "day = '2'"))):
+        with table.begin("overwrite_partitions") as transaction:
+            new_files(transaction, {"1": 20, "2": 30})
+        planned = dbio_json("restore", table.url, first, *option, "--dry-run")
+        assert (planned["added"], planned["removed"]) == (1, 1)
+        said = dbio("restore", table.url, first, *option, "--message", "undo")
+        assert said.exit_code == 0
+        assert "of some partitions" in said.stdout
+        assert sorted(file.size for file in table.snapshot().files) == [10, 20], number
+        assert table.history()[0].message == "undo"
+    assert dbio("restore", table.url, first, "--partition", "2").exit_code == 2
+    assert dbio("restore", table.url, first, "--partition", "day=2", "--where", "day = '2'").exit_code == 2

@@ -1,7 +1,6 @@
-"""`dbio log`, `dbio show` and `dbio abort`."""
+"""`dbio show` and `dbio abort`."""
 
 import json
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,75 +9,6 @@ from dbio_commit import Table, TransactionAbortedError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds
 from tests.command_line import TID, append, data_file, dbio, dbio_json, in_terminal, new_files
-
-# --- log --------------------------------------------------------------------------------------------------------------
-
-
-def test_log_has_the_newest_commit_first(table: Table) -> None:
-    first = append(table, {"1": 10, "2": 20}, rows=5)
-    with table.begin("overwrite", app=("nightly", 4)) as second:
-        new_files(second, {"1": 3}, rows=7)
-
-    newest, oldest = dbio_json("log", table.url)["commits"]
-
-    assert datetime.fromisoformat(newest.pop("time")) >= datetime.fromisoformat(oldest.pop("time"))
-    assert newest == {
-        "tid": second.tid,
-        "operation": "overwrite",
-        "data_change": True,
-        "added_files": 1,
-        "removed_files": 2,
-        "rows": 7,
-        "size": 3,
-        "app": {"id": "nightly", "version": 4},
-    }
-    assert oldest == {
-        "tid": first,
-        "operation": "append",
-        "data_change": True,
-        "added_files": 2,
-        "removed_files": 0,
-        "rows": 10,
-        "size": 30,
-        "app": None,
-    }
-    lines = [line.split("\t") for line in dbio("log", table.url).stdout.splitlines()]
-    assert [[line[0], *line[2:]] for line in lines] == [
-        [second.tid, "overwrite", "1", "2", "7", "3", "nightly:4"],
-        [first, "append", "2", "0", "10", "30", ""],
-    ]
-
-
-def test_log_leaves_columns_out_before_it_cuts_one(table: Table) -> None:
-    with table.begin("overwrite_partitions", ["day"], ("nightly", 4)) as transaction:
-        new_files(transaction, {"1": 3}, rows=1_000_000)
-
-    _, narrow = in_terminal(80, "log", table.url)
-    _, wide = in_terminal(140, "log", table.url)
-
-    assert max(map(len, narrow)) <= 80
-    assert narrow[0].split() == ["tid", "age", "operation", "added", "rows", "size"] or "removed" in narrow[0]
-    assert transaction.tid in narrow[1]
-    assert "1,000,000" in narrow[1]
-    assert "time" in wide[0]
-    assert "nightly:4" in wide[1]
-
-
-@pytest.mark.parametrize("columns", [30, 60])
-def test_a_tid_that_is_too_long_for_the_terminal_folds(plain: Path, columns: int) -> None:
-    tid = "0123456789" * 8
-    (plain / names.started(tid)).touch()
-    (plain / names.committed(tid)).write_text(json.dumps({"added": [], "removed": []}))
-    _, lines = in_terminal(columns, "log", plain)
-    assert tid in "".join(line.split()[0] for line in lines[1:])
-
-
-def test_a_narrow_terminal_names_the_columns_that_it_has_no_room_for(table: Table) -> None:
-    append(table, {"1": 10})
-    narrow = " ".join(in_terminal(60, "log", table.url)[1])
-    assert "(too narrow for time, age, size: widen the terminal, or use --json)" in " ".join(narrow.split())
-    assert "too narrow" not in " ".join(in_terminal(200, "log", table.url)[1])
-
 
 # --- show -------------------------------------------------------------------------------------------------------------
 

@@ -74,8 +74,13 @@ def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(tabl
     table_id = table.snapshot().table_id
     told = [decode_begun(store.get(names.started(it.tid)), where="here") for it in (plain, ours)]
     assert told == [
-        Begun(table_id=table_id, job=plain.terms.job),
-        Begun(table_id=table_id, app=App(id="nightly", version=7), job=ours.terms.job),
+        Begun(table_id=table_id, provenance=plain.terms.provenance, job=plain.terms.job),
+        Begun(
+            table_id=table_id,
+            app=App(id="nightly", version=7),
+            provenance=ours.terms.provenance,
+            job=ours.terms.job,
+        ),
     ]
     assert ours.terms.begun == store.get(names.started(ours.tid))
     assert decode_begun(b"", where="here") is None

@@ -14,13 +14,14 @@ import pytest
 
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.base.options import checkpoint_every
+from dbio_commit.commit.write.file_sink import StoreSink
+from dbio_commit.commit.write.files import write_files
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.markers.start import decode_begun
 from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.spark.write.file_sink import StoreSink
-from dbio_commit.spark.write.task import TaskSpec, write_task
+from dbio_commit.spark.write.task import TaskSpec
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
@@ -235,7 +236,9 @@ def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
     store.before = once("write", f"part-*{transaction.tid}*", act)
     spec = TaskSpec(table=table, terms=transaction.terms, columns=((0, "a"),))
     batches = [pyarrow.record_batch({"a": [1, 2]})]
-    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(table, transaction.terms))
+    write_it = partial(
+        write_files, spec, batches, task=0, attempt=0, files=StoreSink(table.store, table.clock, transaction.terms)
+    )
     if disturb == "neither":
         assert len(write_it()) == 1
         return

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import InvalidInputError
+from dbio_commit.data.arrow import format_values
 from dbio_commit.data.conform import conform, parse_value
 from dbio_commit.data.widen import fit
-from dbio_commit.spark.ship.arrow import format_values
 
 
 def read(

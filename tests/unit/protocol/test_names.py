@@ -386,6 +386,31 @@ def test_many_paths_are_judged_as_each_of_them_is(paths: list[str]) -> None:
     assert _passes(names.check_visible, paths) == all((*inside, *each))
 
 
+@relaxed
+@given(_ODD_PATHS)
+def test_files_that_are_surely_visible_are_so_one_by_one(paths: list[str]) -> None:
+    places = [names.split(path) for path in paths]
+    files = [name for _, name in places]
+    found = names.are_surely_visible(
+        sorted({directory for directory, _ in places}),
+        "".join(files).encode(),
+        letters={name[:1] for name in files},
+        longest=max(map(len, files), default=0),
+    )
+    one_by_one = all(_passes(names.check_visible, [path]) for path in paths)
+    assert one_by_one or not found
+    assert found or not one_by_one or any("_c=1" in name for name in files)  # a name that must be looked at by itself
+
+
+def test_files_below_directories_are_surely_visible_in_paths_that_are_not_too_long() -> None:
+    def are(directories: list[str], name: str) -> bool:
+        return names.are_surely_visible(directories, name.encode(), letters=[name[:1]], longest=len(name))
+
+    assert are(["", "day=1/x", "a"], "part-0")
+    assert not are(["a/_b"], "part-0")
+    assert not are(["a" * 4090], "part-0")
+
+
 def _passes(check: Callable[..., object], told: str | list[str]) -> bool:
     with suppress(CorruptMarkerError):
         check(told, where="here")

@@ -19,6 +19,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.arrow import format_values
 from dbio_commit.data.columns import arrow_type, narrowest
 from dbio_commit.data.conform import parse_value
 from dbio_commit.data.pruning import prune
@@ -28,7 +29,6 @@ from dbio_commit.protocol import partition_values as values
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.types import is_partition
-from dbio_commit.spark.ship.arrow import format_values
 from dbio_commit.table import Table
 from tests.histories import columns
 from tests.partition_texts import CANONICAL, READ_ALIKE, READ_DIFFERENTLY

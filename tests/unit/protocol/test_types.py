@@ -16,6 +16,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns, widen
+from dbio_commit.data.arrow import format_values
 from dbio_commit.data.conform import parse_value
 from dbio_commit.data.fitting import fits, is_read
 from dbio_commit.data.footers import parse_footer
@@ -28,8 +29,8 @@ from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.types import BY_NAME, TYPES, Family, Type, is_partition, type_of, widens, widest
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.ship import batches, packed
-from dbio_commit.spark.ship.arrow import format_values
 from dbio_commit.upkeep.publish.delta_schema import bound_text, delta_schema
+from tests.spark_columns import check_writable
 
 
 class Case(NamedTuple):
@@ -138,7 +139,7 @@ def test_spark_has_it_and_takes_it_where_it_is_written(row: Type, case: Case) ->
     schema = t.StructType([t.StructField("c", kind), t.StructField("d", t.LongType())])
     for by, is_taken in (((), row.is_written), (("c",), row.is_partition)):
         try:
-            schemas.check_writable(schema, by)
+            check_writable(schema, by)
         except InvalidInputError:
             assert not is_taken
         else:

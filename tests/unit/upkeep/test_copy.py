@@ -20,6 +20,7 @@ from dbio_commit.base.errors import (
     DbioError,
     HistoryLostError,
     InvalidInputError,
+    StoreError,
     TableExistsError,
     TableNotFoundError,
 )
@@ -30,11 +31,11 @@ from dbio_commit.protocol import names
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.copy import copy_table
+from dbio_commit.upkeep.copy import copy_state, copy_table
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns
 from tests.faults import Killed, heal, once
-from tests.writers import contents, live, stage, write
+from tests.writers import contents, live, stage, write, write_days
 
 DAY = timedelta(days=1)
 
@@ -438,3 +439,63 @@ def test_what_the_lost_checkpoint_of_a_copy_told_is_missed(
     target.store.delete_many([names.checkpoint(1)])
     with pytest.raises(CheckpointLostError):
         target.snapshot()
+
+
+# --- an earlier state ------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_an_earlier_state_is_another_table_with_its_rows_columns_and_settings(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    table.set({"publish": "delta"})
+    report = copy_state(table.store, target.store, clock, days[2])
+    assert contents(target) == [b"0", b"1", b"2"]
+    assert (report.commits, report.files, report.size) == (1, 3, 3)
+    assert target.snapshot().table_id != table.snapshot().table_id
+    assert target.snapshot().partition_columns == table.snapshot().partition_columns
+    assert target.settings() == {}
+    assert target.check().ok
+    now = Table.over(MemoryStore(clock, url="memory://now"), clock)
+    copy_state(table.store, now.store, clock, table.history()[0].tid)
+    assert (contents(now), now.settings()) == (contents(table), {"publish": "delta"})
+
+
+def test_a_copy_of_an_earlier_state_has_its_columns_and_partitions(clock: ManualClock, target: Table) -> None:
+    table = Table.over(MemoryStore(clock), clock)
+    write_days(table, d1=b"1", d2=b"2")
+    first = table.history()[0].tid
+    table.begin("overwrite", partition_by=[]).commit(columns("other"))
+    report = copy_state(table.store, target.store, clock, first)
+    assert target.snapshot().partition_columns == ("day",)
+    assert {names.split(path)[0] for path in live(target)} == {"day=d1", "day=d2"}
+    assert report.files == 2
+
+
+def test_a_state_is_copied_only_to_an_empty_place_and_only_if_it_is_known(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    with pytest.raises(InvalidInputError):
+        copy_state(table.store, target.store, clock, "1")
+    copy_state(table.store, target.store, clock, days[0])
+    with pytest.raises(TableExistsError):
+        copy_state(table.store, target.store, clock, days[0])
+
+
+def test_a_file_of_another_size_than_recorded_ends_the_copy_of_a_state(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    (path,) = table.history()[-1].added
+    store.put(path, b"longer than it was", modified=store.objects[path][1])
+    with pytest.raises(StoreError, match="records 1 bytes, but its copy has 18"):
+        copy_state(table.store, target.store, clock, days[0])
+    assert contents(target) == []
+
+
+def test_a_file_that_vacuum_deletes_meanwhile_ends_the_copy_of_a_state(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    (path,) = table.history()[-1].added
+    store.before = once("get", path, lambda: store.objects.pop(path))
+    with pytest.raises(HistoryLostError, match="take a later state"):
+        copy_state(table.store, target.store, clock, days[0])
+    assert contents(target) == []

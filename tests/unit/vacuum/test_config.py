@@ -73,8 +73,11 @@ def test_a_table_takes_from_the_top_level_what_it_does_not_say(read: Read) -> No
 
 def test_a_table_is_compacted_where_it_or_the_top_level_says_so(read: Read) -> None:
     others = '[[tables]]\npath = "/data/a"\n[[tables]]\npath = "/data/b"\ncompact = false\n'
-    own = table('compact = { target_size = "64MiB", where = "day > 5", z_order = ["a", "b"], min_files = 8 }')
-    special = CompactOptions(target_size=1 << 26, where="day > 5", z_order=("a", "b"), min_files=8)
+    own = table(
+        'compact = { target_size = "64MiB", where = "day > 5", z_order = ["a", "b"], min_files = 8, '
+        "rewrite_types = true }"
+    )
+    special = CompactOptions(target_size=1 << 26, where="day > 5", z_order=("a", "b"), min_files=8, rewrite_types=True)
     assert [it.compact for it in read(others + own).entries] == [None, None, special]
     plain = CompactOptions(min_files=2)
     assert [it.compact for it in read("compact = true\n" + others + own).entries] == [plain, None, special]
@@ -94,7 +97,7 @@ def test_compaction_may_be_switched_off(read: Read) -> None:
         (table("compact = 3"), "[[tables]] number 1 compact", "dictionary"),
         ('compact = "yes"\n' + table(), "compact", "dictionary"),
         (table('compact = { sort = "id" }'), "[[tables]] number 1 compact",
-         "unknown key 'sort'; known are enabled, min_files, sort_by, target_size, where, z_order"),
+         "unknown key 'sort'; known are enabled, min_files, rewrite_types, sort_by, target_size, where, z_order"),
         ("compact = { min_file = 3 }\n" + table(), "compact", "unknown key 'min_file'; known are enabled"),
         (table('compact = { target_size = "large" }'), "[[tables]] number 1 compact target_size", "is no size"),
         (table("compact = { target_size = 0 }"), "[[tables]] number 1 compact target_size", "greater than"),

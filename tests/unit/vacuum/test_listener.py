@@ -1,14 +1,14 @@
 """The endpoint of the service, with clients that are slow, many, or gone: what they may take, and what is said."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from socket import create_connection, socket
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from structlog.testing import capture_logs
 
 from tests.unit.vacuum.test_schedule import Logs, get, said, wait_until
@@ -113,3 +113,26 @@ def test_the_listener_ends_while_clients_are_connected() -> None:
         client = connect(url)
     with client, pytest.raises(OSError, match="refused"):
         connect(url)
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/report", "/report?table=none", "/other"])
+def test_head_has_the_status_and_the_headers_of_get_and_no_body(path: str) -> None:
+    registry = CollectorRegistry()
+    Counter("runs", "Runs", registry=registry)
+    pages: dict[str | None, str] = {None: "<p>all</p>"}
+    with listening("127.0.0.1", 0, registry, well, lambda table: pages.get(table)) as url:
+        head, get = (ask(url, path, method) for method in ("HEAD", "GET"))
+    assert head[0] == get[0]
+    assert head[1]["Content-Length"] == str(len(get[2])) != "0"
+    assert head[1]["Content-Type"] == get[1]["Content-Type"]
+    assert head[2] == b""
+
+
+def ask(url: str, path: str, method: str) -> tuple[int, Mapping[str, str], bytes]:
+    """The answer as it is sent, to the end of the connection: a client would not read the body of a HEAD."""
+    with create_connection((urlsplit(url).hostname, urlsplit(url).port or 0), timeout=WAIT_S) as client:
+        client.sendall(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
+        with client.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return int(status.split()[1]), dict(line.split(": ", 1) for line in lines), body

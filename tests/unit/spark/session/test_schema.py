@@ -11,10 +11,10 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit import InvalidInputError, SchemaMismatchError
+from dbio_commit.data.arrow import plain_schema
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.session.schema import ColumnMapping
-from dbio_commit.spark.ship.arrow import plain_schema
 from tests import spark35
+from tests.spark_columns import Layout, check_writable, map_columns, with_comments
 
 WRITABLE: list[t.DataType] = [
     t.BooleanType(),
@@ -86,13 +86,13 @@ INT, TEXT, DATE = t.IntegerType(), t.StringType(), t.DateType()
 
 @pytest.mark.parametrize("kind", [nested for kind in WRITABLE for nested in nest(kind)], ids=str)
 def test_types_that_parquet_gives_back_equal_can_be_written(kind: t.DataType) -> None:
-    schemas.check_writable(columns(id=INT, value=kind), [])
+    check_writable(columns(id=INT, value=kind), [])
 
 
 @pytest.mark.parametrize("kind", [nested for kind in UNWRITABLE for nested in nest(kind)], ids=str)
 def test_other_types_are_refused_wherever_they_hide_and_the_place_is_named(kind: t.DataType) -> None:
     with pytest.raises(InvalidInputError, match="'value"):
-        schemas.check_writable(columns(id=INT, value=kind), [])
+        check_writable(columns(id=INT, value=kind), [])
 
 
 @pytest.mark.parametrize("kind", WRITABLE, ids=str)
@@ -100,15 +100,15 @@ def test_partition_columns_are_of_types_that_a_directory_name_gives_back(kind: t
     schema = columns(id=INT, value=kind)
     if isinstance(kind, NO_PARTITION):
         with pytest.raises(InvalidInputError, match="'Value'"):
-            schemas.check_writable(schema, ["Value"])
+            check_writable(schema, ["Value"])
     else:
-        schemas.check_writable(schema, ["Value"])
+        check_writable(schema, ["Value"])
 
 
 @pytest.mark.parametrize("kind", nest(INT)[1:], ids=str)
 def test_nested_partition_columns_are_refused(kind: t.DataType) -> None:
     with pytest.raises(InvalidInputError, match="'value'"):
-        schemas.check_writable(columns(id=INT, value=kind), ["value"])
+        check_writable(columns(id=INT, value=kind), ["value"])
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_nested_partition_columns_are_refused(kind: t.DataType) -> None:
 )
 def test_impossible_columns_are_refused(names: list[str], partition_by: list[str], named: str) -> None:
     with pytest.raises(InvalidInputError, match=named):
-        schemas.check_writable(t.StructType([t.StructField(name, INT) for name in names]), partition_by)
+        check_writable(t.StructType([t.StructField(name, INT) for name in names]), partition_by)
 
 
 def test_the_same_field_twice_in_a_struct_is_refused() -> None:
     twice = t.StructType([t.StructField("x", INT), t.StructField("X", INT)])
     with pytest.raises(InvalidInputError, match=r"'value\.element'"):
-        schemas.check_writable(columns(value=t.ArrayType(twice)), [])
+        check_writable(columns(value=t.ArrayType(twice)), [])
 
 
 # --- layout -------------------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def test_the_same_field_twice_in_a_struct_is_refused() -> None:
 
 def lay_out(
     schema: t.StructType, table: t.StructType | None = None, *, by: Sequence[str] = (), merge: bool = False
-) -> ColumnMapping:
-    return schemas.map_columns(schema, partition_columns=by, table=table, merge=merge, where="s3://lake/table")
+) -> Layout:
+    return map_columns(schema, partition_columns=by, table=table, merge=merge, where="s3://lake/table")
 
 
 def test_a_write_that_sets_the_schema_puts_partition_columns_last() -> None:
@@ -241,7 +241,7 @@ def test_narrower_data_is_cast_and_wider_data_widens_the_table_if_it_may(narrow:
         layout = lay_out(columns(v=outer), columns(v=inner), merge=True)
         assert (layout.schema, layout.casts) == (columns(v=outer), ())
         with pytest.raises(SchemaMismatchError, match="v is "):
-            schemas.map_columns(
+            map_columns(
                 columns(v=outer), partition_columns=(), table=columns(v=inner), merge=True, where="x", widen=False
             )
 
@@ -294,10 +294,10 @@ def test_void_is_what_the_table_has_and_refused_where_nothing_says_what(kind: t.
     for data, table in zip(nest(VOID), nest(TEXT), strict=True):
         if table != kind:
             continue
-        schemas.check_writable(columns(id=INT, v=data), [], allow_void=True)
+        check_writable(columns(id=INT, v=data), [], allow_void=True)
         layout = lay_out(columns(v=data), columns(v=table))
         assert (layout.schema, layout.casts) == (columns(v=table), ("v",))
-        replacing = schemas.map_columns(
+        replacing = map_columns(
             columns(V=data, new=INT),
             partition_columns=(),
             table=None,
@@ -307,7 +307,7 @@ def test_void_is_what_the_table_has_and_refused_where_nothing_says_what(kind: t.
         )
         assert (replacing.schema, replacing.casts) == (columns(V=table, new=INT), ("V",))
         with pytest.raises(InvalidInputError, match="is void: it has only NULLs"):
-            schemas.check_writable(lay_out(columns(v=data, id=INT)).schema, [])
+            check_writable(lay_out(columns(v=data, id=INT)).schema, [])
         assert lay_out(columns(id=INT, v=data), columns(id=INT, v=table), by=["v"]).casts == ("v",)
 
 
@@ -426,5 +426,5 @@ def test_comments_are_those_of_the_table_or_of_new_columns(
     own: dict[str, str] | None, given: dict[str, str], is_new: bool, expected: dict[str, str]
 ) -> None:
     known = None if own is None else commented(**own)
-    found = schemas.with_comments(schemas.plain_schema(commented()), commented(**given), known, new=is_new)
+    found = with_comments(schemas.plain_schema(commented()), commented(**given), known, new=is_new)
     assert found == commented(**expected)

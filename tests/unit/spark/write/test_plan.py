@@ -16,11 +16,11 @@ from pyspark.sql.types import LongType, StructType
 
 from dbio_commit import SchemaMismatchError, Table, testing
 from dbio_commit import store as stores
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.write.copied import OldFiles
 from dbio_commit.spark.write.fates import Fate
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import map_in_arrow
 from dbio_commit.spark.write.written import map_with_fates
@@ -120,9 +120,9 @@ def test_types_stay_if_spark_reads_no_file_as_a_wider_type(tmp_path: Path, monke
 
     for widens in (True, False):
         monkeypatch.setattr("dbio_commit.spark.write.plan.READS_WIDENED", widens)
-        assert plan(StructType().add("id", "byte").add("new", "string")).mapping.schema.fieldNames() == ["id", "new"]
+        assert plan(StructType().add("id", "byte").add("new", "string")).schema.fieldNames() == ["id", "new"]
         if widens:
-            assert plan(SCHEMA).mapping.schema == SCHEMA
+            assert plan(SCHEMA).schema == SCHEMA
         else:
             with pytest.raises(SchemaMismatchError, match=r"id is bigint, not int\..*; types widen .*Spark 4\.0"):
                 plan(SCHEMA)

@@ -3,6 +3,7 @@
 Rules: PROTOCOL.md 7.2.
 """
 
+import io
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -123,6 +124,25 @@ def test_a_column_with_nan_has_no_bounds_and_others_have(table: Table) -> None:
     assert sorted(map(math.isnan, found)) == [False, True]
     assert len(table.snapshot().where("b > 100").files) == 1  # NaN is the largest value
     assert len(table.snapshot().where("a > 100").files) == 0
+
+
+def test_columns_whose_statistics_are_off_have_none_in_markers_footers_and_pages(table: Table) -> None:
+    put(table, pa.table({"n": [1], "who": ["ann"]}))
+    with pytest.raises(InvalidInputError, match="no column 'whom'"):
+        table.set({"statistics.whom": "off"})
+    table.set({"statistics.Who": "off"})
+    put(table, pa.table({"n": [2], "who": ["bob"]}))
+    (of_another_writer,) = table.history()[0].files
+    assert of_another_writer.statistics is not None
+    assert of_another_writer.statistics.keys() == {"n"}
+    table.compact()
+    (file,) = table.history()[0].files
+    assert file.statistics == {"n": (1, 2, 0)}
+    parquet = pq.ParquetFile(io.BytesIO(table.store.get(file.path)))
+    columns = {(it := parquet.metadata.row_group(0).column(i)).path_in_schema: it for i in range(2)}
+    assert columns["n"].is_stats_set
+    assert not columns["who"].is_stats_set
+    assert not columns["who"].has_column_index
 
 
 def test_narrower_older_types_are_widened_and_absent_columns_null(tmp_path: Path) -> None:
@@ -556,3 +576,52 @@ def test_only_a_rewrite_can_say_that_it_changes_no_rows(operation: Any, table: T
     with pytest.raises(InvalidInputError, match="rewrite"):
         table.begin(operation, data_change=False)
     assert not store.objects
+
+
+# --- other types --------------------------------------------------------------------------------------------------
+
+
+def put_widened(table: Table) -> None:
+    """Three large files: one of narrower types, one with a narrower field inside a column, one with the table's."""
+    inside: Any = {"type": "struct", "fields": columns(a="long")["fields"]}
+    schema = columns(id="long", price="decimal(12,2)", inside=inside, name="varchar(9)")
+    wide = pa.struct([("a", pa.int64())])
+    files: list[dict[str, Any]] = [
+        {"id": pa.array([1], pa.int32()), "price": pa.array([Decimal("1.5")], pa.decimal128(5, 1))},
+        {"id": pa.array([2]), "inside": pa.array([{"a": 7}], pa.struct([("a", pa.int32())]))},
+        {"id": pa.array([3]), "inside": pa.array([{"a": 8}], wide), "name": ["x"]},
+    ]
+    for file in files:
+        transaction = table.begin()
+        path = transaction.new_file().removeprefix(f"{table.url}/")
+        with table.store.open_write(path) as stream:
+            pq.write_table(pa.table(file), stream)
+        transaction.commit(schema)
+
+
+def test_files_of_other_types_are_rewritten_whatever_their_size(table: Table) -> None:
+    put_widened(table)
+    rows_before = in_order(table.snapshot().to_arrow())
+    assert table.compact(1).files_before == 0
+    planned = table.compact(1, rewrite_types=True, dry_run=True)
+    assert (planned.other_types, planned.files_before, planned.files_after) == (2, 2, 2)
+    done = table.compact(1, rewrite_types=True, min_files=9)
+    assert (done.other_types, done.files_before, done.files_after, done.left) == (2, 2, 2, ())
+    assert in_order(table.snapshot().to_arrow()) == rows_before
+    schemas = [pq.read_schema(pa.BufferReader(table.store.get(file.path))) for file in table.snapshot().files]
+    assert {schema.field("id").type for schema in schemas} == {pa.int64()}
+    again = table.compact(1, rewrite_types=True)
+    assert (again.other_types, again.files_before) == (0, 0)
+    assert table.compact(1).other_types is None
+
+
+def test_only_files_that_the_condition_chooses_are_looked_at(table: Table) -> None:
+    put_widened(table)
+    assert table.compact(1, "id = 2", rewrite_types=True).other_types == 1
+
+
+def test_an_empty_table_has_no_file_of_other_types(table: Table) -> None:
+    table.begin().commit(columns(id="long"))
+    assert table.compact(rewrite_types=True).other_types == 0
+    with pytest.raises(InvalidInputError, match="rewrite_types"):
+        table.compact(rewrite_types="yes")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from dbio_commit.feed.streams import StreamLag
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.figures import age_text, size_text
 from dbio_commit.upkeep.report import charts
 from dbio_commit.upkeep.report.health import Vacuumed, look
 from dbio_commit.upkeep.report.page import POLICY, Subject, render_index, render_page
@@ -110,6 +111,46 @@ def test_an_index_links_each_table_to_its_page(busy: Subject) -> None:
     assert "There is no table." in Page(render_index([], at=AT, link=str)).text
 
 
+def test_what_fails_comes_first_with_its_cause(busy: Subject) -> None:
+    gone = Subject(name="s3://b/gone", cause="AccessDeniedError: ask for rights", failed=True)
+    for text in (render_page([busy, gone], at=AT), render_index([busy, gone], at=AT, link=str)):
+        page = Page(text)
+        assert page.text.index("s3://b/gone") < page.text.index("ask for rights") < page.text.index(busy.name)
+    (first, second) = Page(render_page([busy, gone], at=AT)).all("section")
+    assert first["aria-labelledby"] == "table-1-name"
+    assert second["aria-labelledby"] == "table-2-name"
+
+
+def test_a_page_of_several_tables_begins_with_what_they_add_up_to(busy: Subject) -> None:
+    health = busy.health
+    assert health
+    assert health.pending
+    page = Page(render_index([busy, busy, Subject(name="*", failed=True, has_page=False)], at=AT, link=str))
+    oldest = max(health.at - it.started for it in health.pending)
+    vacuumed = health.vacuumed
+    assert isinstance(vacuumed, Vacuumed)
+    garbage = sum(it.size for it in vacuumed.freed.values()) + vacuumed.left.size
+    for said in (
+        "Tables 2",
+        "Failing 1",
+        f"Live {size_text(2 * health.live_size)} {2 * health.live_files} files",
+        f"Garbage {size_text(2 * garbage)}",
+        f"Pending {2 * len(health.pending)} oldest {age_text(oldest)}",
+    ):
+        assert said in page.text
+    assert "Failing" not in page_of(busy).text
+
+
+def test_a_publication_that_is_behind_is_told_with_its_cause(table: Table) -> None:
+    write(table)
+    table.set({"publish": "delta"})
+    behind = {"delta": (None, "another tool has written <there>")}
+    health = look(table.snapshot(), at=table.clock.now(), vacuumed="nobody asked", behind=behind)
+    text = page_of(Subject(name="t", health=health)).text
+    assert "The table is published as delta." in text
+    assert "another tool has written <there>" in text
+
+
 def test_hostile_names_are_text(clock: ManualClock) -> None:
     world = World()
     world.put_json("_dbio_table", {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z",
@@ -125,7 +166,9 @@ def test_hostile_names_are_text(clock: ManualClock) -> None:
     check = Table.over(world, clock).check()
     lag = StreamLag(query=HOSTILE, batch=1, commits=1, files=1, size_bytes=1, oldest=None)
     health = look(snapshot, at=AT, vacuumed=HOSTILE, check=check, advice=HOSTILE, streams=[lag])
-    text = render_page([Subject(name=HOSTILE, health=health, note=HOSTILE, failed=True), Subject(name=HOSTILE)], at=AT)
+    text = render_page(
+        [Subject(name=HOSTILE, health=health, note=HOSTILE, cause=HOSTILE, failed=True), Subject(name=HOSTILE)], at=AT
+    )
     page = Page(text)
     assert is_self_contained(page)
     assert "<script" not in text

@@ -1,0 +1,148 @@
+"""`dbio log`: chooses commits, and prints them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.provenance import by_text, provenance_json
+from dbio_commit.protocol.commits import Commit, parse_time
+from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
+from dbio_commit.upkeep.trace import FileTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which commits to print. None stands for all."""
+
+    most: int | None = None
+    since: str | None = None
+    until: str | None = None
+    app: str | None = None
+    operation: str | None = None
+
+    def of(self, commits: Sequence[Commit]) -> list[Commit]:
+        """These commits, in their order. Raises InvalidInputError for a time that cannot be read."""
+        since, until = (_moment(text, commits, name) for text, name in ((self.since, "since"), (self.until, "until")))
+        found = [
+            commit
+            for commit in commits
+            if (since is None or _shown(commit.timestamp, since) >= since)
+            and (until is None or commit.timestamp <= until)
+            and (self.app is None or (commit.app is not None and commit.app[0] == self.app))
+            and (self.operation is None or self.operation.lower() in (commit.operation, commit.kind, commit.what))
+        ]
+        return found if self.most is None else found[: self.most]
+
+
+def _shown(at: datetime, since: datetime) -> datetime:
+    """The time as the log shows it, in whole seconds, if it is compared with such a time: a user copies that."""
+    return at if since.microsecond else at + timedelta(microseconds=-at.microsecond % 1_000_000)
+
+
+def _moment(text: str | None, commits: Sequence[Commit], name: str) -> datetime | None:
+    """The time; of a tid, that of the commit."""
+    if text is None:
+        return None
+    return next((commit.timestamp for commit in commits if commit.tid == text), None) or parse_time(text, what=name)
+
+
+def print_log(commits: Sequence[Commit], now: datetime) -> None:
+    columns = _commit_columns(now)
+    if in_pipe():
+        print_lines([column for column in columns if column.name != "age"], commits)
+    elif commits:
+        print_pages(columns, commits)
+    else:
+        say("no commits", style="bold")
+
+
+def commit_json(commit: Commit) -> dict[str, Any]:
+    return {
+        "tid": commit.tid,
+        "time": commit.timestamp,
+        "operation": commit.operation,
+        "kind": commit.kind,
+        "data_change": commit.marker.is_data_change,
+        "added_files": commit.added_files,
+        "removed_files": commit.removed_files,
+        "rows": _rows(commit),
+        "size": _bytes(commit),
+        "app": app_json(commit.app),
+        "provenance": provenance_json(commit.provenance),
+    }
+
+
+def app_json(app: tuple[str, int] | None) -> dict[str, Any] | None:
+    return {"id": app[0], "version": app[1]} if app else None
+
+
+def app_text(app: tuple[str, int] | None) -> str | None:
+    return f"{app[0]}:{app[1]}" if app else None
+
+
+def _commit_columns(now: datetime) -> list[Column[Commit]]:
+    """The columns for people, in the order of lines in a pipe. A terminal of 80 columns has room for the first five."""
+    return [
+        Column("tid", lambda commit: commit.tid),
+        Column("time", lambda commit: commit.timestamp, time_text, least_width=50),
+        Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=120),
+        Column("operation", lambda commit: commit.what, fold=True),
+        Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=70),
+        Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=80),
+        Column("rows", _rows, number_text, right=True, least_width=95),
+        Column("size", _bytes, size_text, right=True, least_width=105),
+        Column("application", lambda commit: app_text(commit.app), fold=True, least_width=140),
+        Column("message", lambda commit: commit.message, fold=True, least_width=130),
+        Column("by", lambda commit: by_text(commit.provenance), fold=True, least_width=150),
+    ]
+
+
+def _rows(commit: Commit) -> int | None:
+    return commit.metrics.get("numOutputRows")
+
+
+def _bytes(commit: Commit) -> int | None:
+    return commit.metrics.get("numOutputBytes")
+
+
+# --- of one file --------------------------------------------------------------------------------------------------
+
+
+def print_trace(trace: FileTrace, now: datetime) -> None:
+    did = {id(commit): name for name, commit in _steps(trace)}
+    first: Column[Commit] = Column("the file was", lambda commit: did[id(commit)])
+    columns = [first, *_commit_columns(now)]
+    commits = [commit for _, commit in _steps(trace)]
+    if in_pipe():
+        print_lines([column for column in columns if column.name != "age"], commits)
+        return
+    say(trace.path, style="bold")
+    print_pages(columns, commits)
+    say("it is live" if trace.is_live else "it is not live")
+    if trace.added is None:
+        say("the history does not remember which commit added it")
+
+
+def trace_json(url: str, trace: FileTrace) -> dict[str, Any]:
+    return {
+        "url": url,
+        "path": trace.path,
+        "live": trace.is_live,
+        "writer": trace.writer,
+        "added": commit_json(trace.added) if trace.added else None,
+        "removed": commit_json(trace.removed) if trace.removed else None,
+    }
+
+
+def _steps(trace: FileTrace) -> list[tuple[str, Commit]]:
+    both = ("removed by", trace.removed), ("added by", trace.added)
+    return [(name, commit) for name, commit in both if commit is not None]
+
+
+def refuse_both(file: str | None, partition: Sequence[str], choice: Choice) -> None:
+    """Raises InvalidInputError if commits are asked for in two ways."""
+    if file is not None and (partition or choice != Choice()):
+        raise InvalidInputError("--file shows at most two commits: give it without the other options")

@@ -1,0 +1,255 @@
+"""Checks a write before anything is written (`plan_write`), and begins its transaction (`WritePlan.begin`).
+
+Every write begins here: with Spark by `spark/write/plan`, which knows PySpark's types, and without Spark by `frames`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.options import Mode
+from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
+from dbio_commit.commit.provenance import Note
+from dbio_commit.commit.roots import Target, read_snapshot
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.place import Place
+from dbio_commit.data import mapping as rules
+from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.mapping import ColumnMapping, Schema
+from dbio_commit.data.proof import refuse_unprovable
+from dbio_commit.log.found_columns import find_columns
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.constraints import Constraints
+from dbio_commit.protocol.etag import check_etag
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import CHANGE_DATA, Settings, change, check_changes
+
+OPERATIONS: Mapping[Mode, Operation] = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "overwrite_partitions": "overwrite_partitions",
+    "error": "append",
+    "ignore": "append",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritePlan:
+    """A checked write that has not begun: nothing is written yet, and no tid is claimed."""
+
+    place: Place
+    target: Target
+    """What the path held when the write was checked."""
+    operation: Operation
+    must_be_empty: bool
+    mapping: ColumnMapping
+    filled: tuple[str, ...]
+    """Columns that the data lacks and that the table fills in. In `mapping`, they follow the data's columns."""
+    options: WriteOptions
+    commit: CommitOptions
+    sets: Settings = field(default_factory=dict)
+    """The settings that the write changes."""
+    commented: Schema
+    """The columns of `mapping.schema` with their comments."""
+
+    @property
+    def constraints(self) -> Constraints:
+        """The constraints of the table after the write."""
+        return Constraints.of(change(self.target.metadata.settings, self.sets))
+
+    @property
+    def records_changes(self) -> bool:
+        """Whether a rewrite of this table must record the rows that it changes (the setting `change_data`)."""
+        return (self.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
+
+    @property
+    def changes_layout(self) -> bool:
+        """Whether the write changes the partition columns of an existing table."""
+        return self.target.partition_columns not in (None, self.mapping.partition_columns)
+
+    @property
+    def casts_rows(self) -> bool:
+        """Whether the data has narrower types than the table."""
+        given = {name for position, name in self.mapping.columns if position is not None}
+        return not given.isdisjoint(self.mapping.casts)
+
+    @property
+    def schema_to_record(self) -> Mapping[str, Any] | None:
+        """The table's columns after the write, as Spark's JSON; None in the directory scope, which records none.
+
+        If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
+        """
+        if not self.target.is_table:
+            return None
+        own = self.target.metadata.schema
+        return own if own is not None and rules.same_schema(own, self.commented) else self.commented
+
+    def refuse_unchecked(self) -> None:
+        """For a writer that takes rows as they come, and can check them by the statistics of their files only.
+
+        Raises InvalidInputError for constraints that statistics cannot prove, and for columns that the table fills in.
+        """
+        if self.filled:
+            raise InvalidInputError(
+                f"the data lacks the column {self.filled[0]!r}, which {self.place.url} fills in, but not for this "
+                "writer; nothing was written: give it, or use dbio.write, dbio.write_stream or dbio.batch_writer"
+            )
+        if self.constraints:
+            refuse_unprovable(self.constraints, self.mapping.schema, where=self.place.url)
+
+    def begin(self, *, claims: bool = True, skipped: bool = False) -> Transaction:
+        """Begins the transaction. If it is `skipped`, it commits nothing. Without `claims`, its tasks claim the tid.
+
+        Raises SchemaMismatchError or TableExistsError if the table has changed since the plan was made.
+        """
+        return begin(
+            self.place.store,
+            self.place.clock,
+            follow_up=self.place.follow_up,
+            operation=self.operation,
+            partition_by=self.mapping.partition_columns,
+            app=self.commit.app,
+            must_be_empty=self.must_be_empty,
+            if_match=self.commit.if_match,
+            target=self.target,
+            inspector=self.place.inspector,
+            skipped=skipped,
+            claims=claims,
+            sets=self.sets,
+            note=Note(message=self.commit.message, labels=self.commit.labels, run=self.place.run),
+        )
+
+
+def plan_write(
+    place: Place,
+    schema: Schema,
+    *,
+    mode: Mode,
+    partition_by: str | Sequence[str] | None,
+    options: WriteOptions,
+    commit: CommitOptions,
+    sets: Settings | None = None,
+    widens: bool = True,
+    may_lack: bool = False,
+) -> WritePlan:
+    """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
+
+    `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
+    a column wider, and `may_lack` whether the data may lack columns, which are null then. Raises InvalidInputError,
+    SchemaMismatchError, TableExistsError.
+    """
+    if mode not in OPERATIONS:
+        raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
+    partition_by = None if partition_by is None else names.check_partition_columns(partition_by)
+    store, clock, url = place.store, place.clock, place.url
+    given = schema
+    rules.check_writable(schema, (), allow_void=True)
+    must_be_empty = mode in ("error", "ignore")
+    target = look(store, clock, must_be_empty=must_be_empty)
+    sets_columns = mode == "overwrite"
+    sets = check_changes(sets or {})
+    assert not sets or must_be_empty or sets_columns, "older rows would not be checked"
+    constraints = Constraints.of(change(target.metadata.settings, sets))
+    constraints.refuse_unsafe(where=url)
+    recorded = target.metadata.schema
+    if recorded is not None:
+        arrow_schema(recorded, where=url)  # or InvalidInputError
+    needs_current = not sets_columns or rules.has_void(schema) or bool(constraints.filled)
+    current = _current(place, target) if needs_current else None
+    filled = _filled(schema, current, constraints)
+    schema = {**schema, "fields": [*schema["fields"], *filled]}
+    rules.check_writable(schema, partition_by or (), allow_void=True)
+    asked = None if partition_by is None else rules.respell(partition_by, schema)
+    operation = OPERATIONS[mode]
+    if operation == "append" and has_free_layout(store, clock, target, asked, must_be_empty=must_be_empty):
+        operation, must_be_empty = "overwrite", True
+    columns = choose_partition_columns(target, asked, where=url, overwrites=operation == "overwrite")
+    if current is None or sets_columns:
+        rules.check_writable(schema, columns, allow_void=True)
+    mapping = rules.map_columns(
+        schema,
+        partition_columns=columns,
+        table=None if sets_columns else current,
+        merge=options.merge_schema,
+        # A plain directory has no record of a column that is wider than in some files.
+        widen=target.is_table and widens,
+        replaced=current,
+        may_lack=may_lack,
+        where=url,
+    )
+    rules.check_writable(mapping.schema, columns)
+    constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
+    if not target.is_table:
+        _refuse_timestamps(mapping.schema, columns, url)
+    if place.limits:
+        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), place.limits)  # before anything exists
+    check_etag(commit.if_match)
+    return WritePlan(
+        place=place,
+        target=target,
+        operation=operation,
+        must_be_empty=must_be_empty,
+        mapping=mapping,
+        filled=tuple(it["name"] for it in filled),
+        options=options,
+        commit=commit,
+        sets=sets,
+        commented=rules.with_comments(mapping.schema, given, recorded, new=sets_columns),
+    )
+
+
+def _filled(schema: Schema, table: Schema | None, constraints: Constraints) -> list[Schema]:
+    """The table's columns that data of this schema lacks and that the table fills in."""
+    missing = constraints.filled - {name.lower() for name in rules.field_names(schema)}
+    return [it for it in table["fields"] if it["name"].lower() in missing] if table else []
+
+
+def _current(place: Place, target: Target) -> Schema | None:
+    """The table's columns that the data must fit; None if there are none yet."""
+    if target.metadata.schema is not None:
+        return target.metadata.schema
+    if not target.scope:
+        return None
+    found = find_columns(place.store, read_snapshot(place.store, place.clock))
+    return None if found is None else rules.plain_schema(found)
+
+
+def _refuse_timestamps(schema: Schema, columns: Sequence[str], url: str) -> None:
+    """A dbio table names timestamp partitions in UTC; in other directories, the time zone is unknown."""
+    lower = {column.lower() for column in columns}
+    for column in schema["fields"]:
+        if column["name"].lower() in lower and column["type"] == "timestamp":
+            name = column["name"]
+            raise InvalidInputError(
+                f"{url} is partitioned by the timestamp {name!r} and has no {names.DESCRIPTOR}: the time zone "
+                "of its directory names is not known; write to a dbio table, or partition by a date"
+            )
+
+
+# --- rewrites -----------------------------------------------------------------------------------------------------
+
+
+def refuse_directory(scope: Scope | None, url: str) -> None:
+    """Raises InvalidInputError for a rewrite in a directory that is no dbio table."""
+    if scope is Scope.DIRECTORY:
+        raise InvalidInputError(
+            f"{url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it "
+            "a table with `dbio adopt` first"
+        )
+
+
+def refuse_other_columns(plan: WritePlan, snapshot: Snapshot) -> None:
+    """Raises an error if a rewrite would read a snapshot with other columns than it writes: values would be lost."""
+    if snapshot.schema is None and snapshot.files:
+        raise InvalidInputError(
+            f"no writer recorded the columns of {plan.place.url}, so single rows cannot be replaced; append to it with "
+            "dbio first"
+        )
+    if snapshot.schema != plan.target.metadata.schema:
+        raise CommitConflictError(
+            f"the schema of {plan.place.url} was changed by another commit just now; nothing was written: try again"
+        )

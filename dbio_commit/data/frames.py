@@ -1,0 +1,237 @@
+"""Frames of pandas, Polars, Arrow and DuckDB as batches of Arrow, in bounded memory, with a table's columns.
+
+What becomes of a column's type is in `columns`, and which columns fit a table in `mapping`. pyarrow does the work;
+other packages are used, but never imported: a frame comes from a program that has imported its package.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.texts import Cause
+from dbio_commit.data.columns import spark_schema
+from dbio_commit.data.data_file import cut
+from dbio_commit.data.encoding import leaves
+from dbio_commit.data.mapping import ColumnMapping, Schema
+from dbio_commit.data.widen import fit
+
+BATCH_ROWS = 64 * 1024
+BATCH_BYTES = 32 * 1024 * 1024
+
+WHAT = (
+    "a DataFrame of pandas, Polars or PySpark, a LazyFrame, a table, a batch or a RecordBatchReader of Arrow, a "
+    "relation of DuckDB, or anything with __arrow_c_stream__"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Rows that a user wants to write."""
+
+    columns: Schema
+    """Its columns, as Spark's JSON."""
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    """Reads the rows, in their order."""
+    is_stream: bool = False
+    """Whether the rows can be read only once."""
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def read_frame(frame: Any) -> Frame:
+    """The frame's columns and rows. Reads no rows yet, except for types that only values show, in pandas.
+
+    Raises InvalidInputError for what is no frame, and for a column whose type a table cannot have, with its name.
+    """
+    kinds = {(_package(kind), kind.__name__) for kind in type(frame).__mro__}
+    if ("pandas", "DataFrame") in kinds:
+        return _of_pandas(frame)
+    if ("polars", "LazyFrame") in kinds:
+        return _of_lazy(frame)
+    if ("duckdb", "DuckDBPyRelation") in kinds or ("_duckdb", "DuckDBPyRelation") in kinds:
+        return _of_relation(frame)
+    if isinstance(frame, pa.RecordBatchReader):
+        return _frame(frame.schema, _once(frame), is_stream=True)
+    if isinstance(frame, pa.Table):
+        return _frame(frame.schema, lambda: iter(frame.to_batches(max_chunksize=BATCH_ROWS)))
+    if isinstance(frame, pa.RecordBatch):
+        return _frame(frame.schema, lambda: iter([frame]))
+    if hasattr(frame, "__arrow_c_stream__"):
+        return _of_capsule(frame, is_stream=("polars", "DataFrame") not in kinds)
+    name = f"{_package(type(frame))}.{type(frame).__name__}".removeprefix("builtins.")
+    raise InvalidInputError(
+        f"a {name} is no frame of rows: give {WHAT}; of rows as dictionaries, pyarrow.Table.from_pylist(rows) makes one"
+    )
+
+
+def _frame(schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], *, is_stream: bool = False) -> Frame:
+    columns = spark_schema(schema.remove_metadata(), where="the data")
+    return Frame(columns=columns, batches=batches, is_stream=is_stream)
+
+
+def _once(reader: pa.RecordBatchReader) -> Callable[[], Iterator[pa.RecordBatch]]:
+    left = [reader]
+
+    def read() -> Iterator[pa.RecordBatch]:
+        if not left:
+            raise InvalidInputError("the rows come from a stream that was read already: give a new one, or a table")
+        return iter(left.pop())
+
+    return read
+
+
+def _of_capsule(frame: Any, *, is_stream: bool) -> Frame:
+    reader = pa.RecordBatchReader.from_stream(frame)
+    if is_stream:  # who knows whether it gives its rows twice
+        return _frame(reader.schema, _once(reader), is_stream=True)
+    return _frame(reader.schema, lambda: iter(pa.RecordBatchReader.from_stream(frame)))
+
+
+def _of_lazy(frame: Any) -> Frame:
+    """Polars runs the query while its rows are written, if it is new enough to give them in batches."""
+    empty = frame.collect_schema().to_frame()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        if hasattr(frame, "collect_batches"):
+            parts: Iterable[Any] = frame.collect_batches(maintain_order=True)
+        else:
+            parts = [frame.collect()]
+        for part in parts:
+            yield from pa.RecordBatchReader.from_stream(part)
+
+    return _frame(empty.to_arrow().schema, read)
+
+
+def _of_relation(relation: Any) -> Frame:
+    """DuckDB runs the query while its rows are written; again, if they are read again."""
+    read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    return _frame(read(BATCH_ROWS).schema, lambda: iter(read(BATCH_ROWS)))
+
+
+def _of_pandas(frame: Any) -> Frame:
+    """The index goes unless it has a name. A missing value of pandas, such as NaN in a column of floats, is null."""
+    if kept := [name for name in frame.index.names if name is not None]:
+        if clash := [name for name in kept if name in frame.columns]:
+            raise InvalidInputError(f"the index is named {clash[0]!r}, as a column is: rename one, or reset the index")
+        frame = frame.reset_index(level=kept)
+    for name in frame.columns:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"column {name!r:.100} has no text as its name: rename it to a text")
+    fields = []
+    for name, column in zip(frame.columns, (frame.iloc[:, i] for i in range(frame.shape[1])), strict=True):
+        with _named(name):
+            fields.append(pa.Schema.from_pandas(column.to_frame("it"), preserve_index=False).field(0).with_name(name))
+    schema = pa.schema(fields)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(frame), BATCH_ROWS):
+            part = frame.iloc[start : start + BATCH_ROWS]
+            arrays = []
+            for i, field in enumerate(schema):
+                with _named(field.name):
+                    found: Any = pa.Array.from_pandas(part.iloc[:, i], type=field.type)
+                    arrays.append(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return _frame(schema, read)
+
+
+class _named:
+    """Raises pyarrow's errors as InvalidInputError with the name of the column."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, pa.ArrowException | TypeError | ValueError | OverflowError):
+            raise InvalidInputError(
+                f"column {self._name!r} cannot be written as it is: {error!s:.300}; convert it to one type first"
+            ) from Cause.of(error)
+
+
+# --- the table's columns ------------------------------------------------------------------------------------------
+
+
+def fitted(batches: Iterable[pa.RecordBatch], mapping: ColumnMapping, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows with the columns of `target`, which is `mapping.schema` in Arrow's types, in small batches.
+
+    A column that the data lacks is null. Raises InvalidInputError, with the name of the column, for a value that would
+    change, such as nanoseconds that are no whole microseconds, and for days that not all readers have.
+    """
+    fields = [(at, target.field(name)) for at, name in mapping.columns]
+    schema = pa.schema([field for _, field in fields])
+    for large in batches:
+        if not large.num_rows:
+            continue
+        is_large = large.num_rows > BATCH_ROWS
+        for batch in cut(large, rows=BATCH_ROWS, size_bytes=BATCH_BYTES) if is_large else [large]:
+            given = batch.columns
+            arrays = [
+                _fitted(given[at], field)
+                if at is not None and at < len(given)
+                else pa.nulls(batch.num_rows, field.type)
+                for at, field in fields
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fitted(values: Any, field: Any) -> Any:
+    try:
+        try:
+            found = fit(values, field.type)
+        except pa.ArrowInvalid:
+            if not values.offset:
+                raise
+            # Of a slice, Arrow counts the texts before it, too, and takes it for too large.
+            found = fit(values.take(pa.array(range(len(values)), pa.int64())), field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        advice = "; round it first, such as with .dt.floor('us')" if _is_fine(values.type) else ""
+        raise InvalidInputError(
+            f"column {field.name!r} is {values.type}, and some value does not fit the table's {field.type}: "
+            f"{error!s:.200}; nothing was committed{advice}"
+        ) from Cause.of(error)
+    for path, leaf in leaves(field.name, found) if _has_times(field.type) else ():
+        _refuse_far(path, leaf)
+    return found
+
+
+def _is_fine(kind: Any) -> bool:
+    return types.is_timestamp(kind) and kind.unit == "ns"
+
+
+def _has_times(kind: Any) -> bool:
+    if types.is_nested(kind):
+        return any(_has_times(kind.field(i).type) for i in range(kind.num_fields))
+    return types.is_date32(kind) or types.is_timestamp(kind)
+
+
+_FIRST, _LAST = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
+_DAY_US = 86_400_000_000
+
+
+def _refuse_far(path: str, values: Any) -> None:
+    """Raises InvalidInputError for days outside of the years 1 to 9999, which not all readers have."""
+    if types.is_date32(values.type):
+        numbers, first, last = values.view(pa.int32()), _FIRST, _LAST
+    elif types.is_timestamp(values.type):
+        numbers, first, last = values.view(pa.int64()), _FIRST * _DAY_US, (_LAST + 1) * _DAY_US - 1
+    else:
+        return
+    bounds: Any = pc.min_max(numbers)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and not first <= low <= high <= last:
+        raise InvalidInputError(
+            f"column {path!r} has days outside of the years 1 to 9999, which not all readers have; nothing was "
+            "committed: write null, or another day"
+        )

@@ -1,0 +1,100 @@
+"""A snapshot as a relation of DuckDB, which reads the files when a query runs, as often as queries run.
+
+DuckDB itself reads files on a disk that hold the table's columns as they are. pyarrow reads others for it, if pyarrow
+keeps the table's rules (`dataset`). The rows of the rest are converted in memory.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbio_commit.base.packages import require
+from dbio_commit.data.conform import partition_value
+from dbio_commit.data.exact import for_duckdb
+from dbio_commit.log.frames.dataset import dataset_of
+from dbio_commit.log.frames.matching import Matched, match_files
+from dbio_commit.log.frames.reading import read_batches
+from dbio_commit.log.frames.request import Request
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def to_duckdb(request: Request, connection: "duckdb.DuckDBPyConnection | None") -> "duckdb.DuckDBPyRelation":
+    """See `Snapshot.to_duckdb`."""
+    library = require("duckdb", what="to_duckdb")
+    on: duckdb.DuckDBPyConnection = connection or library.default_connection()
+    matched = match_files(request, request.files, request.target)
+    native = [it for it in matched if it.is_native(request)]
+    cast = [it for it in matched if not it.is_native(request) and not it.why]
+    other = [it.file for it in matched if not it.is_native(request) and it.why]
+    parts = [_plain(_native(request, native, on), request.target)] if native else []
+    if cast:
+        parts.append(_plain(on.from_arrow(dataset_of(request, cast)), request.target))
+    if other or not parts:
+        batches = read_batches(request, other, request.target)
+        rows = pa.Table.from_batches(batches, schema=request.target)
+        parts.append(_plain(on.from_arrow(rows), request.target))
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.union(part)
+    if request.condition is not None:
+        found = found.filter(for_duckdb(request.condition, request.target))
+    return found.select(*map(library.ColumnExpression, request.wanted))
+
+
+def _native(request: Request, files: Sequence[Matched], on: "duckdb.DuckDBPyConnection") -> "duckdb.DuckDBPyRelation":
+    """The files as DuckDB reads them. Values of partition columns come from a table of the files' names: DuckDB opens
+    only files whose values a filter keeps."""
+    target, store = request.target, request.store
+    parts = {column.lower() for column in request.snapshot.partition_columns}
+    paths = [f"{store.url}/{it.file.path}" for it in files]
+    read = "SELECT * FROM read_parquet($paths, hive_partitioning = false, union_by_name = false"
+    outside = [field for field in target if field.name.lower() in parts]
+    if not outside:
+        return on.sql(f"{read})", params={"paths": paths})
+    values: dict[str, Any] = {
+        field.name: pa.array([_value(it, field, request) for it in files], field.type) for field in outside
+    }
+    name = _unused("file", target)
+    partitions = on.from_arrow(pa.table({name: pa.array(paths, pa.string()), **values}))
+    rows = on.sql(f"{read}, filename = {_text(name)})", params={"paths": paths})
+    condition = f"files.{_quoted(name)} = partitions.{_quoted(name)}"
+    columns = [f"{'partitions' if field in outside else 'files'}.{_quoted(field.name)}" for field in target]
+    return rows.set_alias("files").join(partitions.set_alias("partitions"), condition).project(", ".join(columns))
+
+
+def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDBPyRelation":
+    """The columns, without what DuckDB thinks to know of floating-point ones.
+
+    It takes the bounds in a footer for all values, and finds no NaN, which many writers leave out of bounds. Neither
+    does pyarrow, which gets its filters. DuckDB knows nothing of the value of TRY, which costs no time.
+    """
+    columns = [(_quoted(field.name), _has_floats(field.type)) for field in target]
+    return rows.project(", ".join(f"TRY({name}) AS {name}" if is_odd else name for name, is_odd in columns))
+
+
+def _has_floats(kind: Any) -> bool:
+    inside = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_floating(kind) or any(map(_has_floats, inside))
+
+
+def _value(it: Matched, field: Any, request: Request) -> Any:
+    values = {name.lower(): text for name, text in it.file.partition.items()}
+    return partition_value(values[field.name.lower()], field, request.store.url_of(it.file.path))
+
+
+def _unused(name: str, target: pa.Schema) -> str:
+    lower = {column.lower() for column in target.names}
+    while name in lower:
+        name += "_"
+    return name
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"

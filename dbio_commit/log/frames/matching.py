@@ -1,0 +1,50 @@
+"""Looks at footers, to find the files that other tools can read by themselves, with the table's columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dbio_commit.data.alike import Match, match
+from dbio_commit.data.pruning import column_types
+from dbio_commit.data.rows import open_parquet
+from dbio_commit.log.frames.request import Request
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
+
+
+class Matched(NamedTuple):
+    """A file, with what its footer says."""
+
+    file: DataFile
+    match: Match
+    why: str
+    """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
+    rows: int
+
+    def is_native(self, request: Request) -> bool:
+        """Whether a tool on this machine reads the file from the disk as the table's rows."""
+        is_found = request.store.is_disk and not names.is_pattern(f"{request.store.url}/{self.file.path}")
+        in_layout = {*self.file.partition} == {*request.snapshot.partition_columns}
+        return self.match is Match.SAME and is_found and in_layout
+
+
+def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[Matched]:
+    """The files in order. Raises InvalidInputError for a file that cannot be read, ObjectNotFoundError."""
+    store = request.store
+    variants = _variants(request.columns)
+
+    def look(file: DataFile) -> Matched:
+        with store.open_read(file.path) as source:
+            parquet = open_parquet(source, store.url_of(file.path))
+            found, why = match(parquet, target, partition=file.partition)
+            rows = parquet.metadata.num_rows
+        if found is Match.SAME and variants.intersection(target.names):
+            found = Match.CAST  # `open_parquet` looks at variants
+        return Matched(file, found, why, rows)
+
+    return store.in_parallel(look, files)
+
+
+def _variants(columns: Mapping[str, object]) -> frozenset[str]:
+    return frozenset(name for name, kind in column_types(columns).items() if kind == "variant")

@@ -1,0 +1,149 @@
+"""A snapshot as a LazyFrame of Polars: which files and columns to read follows from the query.
+
+Polars reads files that hold the table's columns as they are, if they are on a disk; all others are read by `reading`.
+Polars filters all rows itself, so `polars_predicate` may understand a part of a filter only.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbio_commit.base.packages import require
+from dbio_commit.data.conform import partition_value
+from dbio_commit.data.exact import for_polars
+from dbio_commit.data.pruning import AllOf, Condition
+from dbio_commit.log.frames.matching import Matched, match_files
+from dbio_commit.log.frames.polars_predicate import outline
+from dbio_commit.log.frames.reading import read_batches
+from dbio_commit.log.frames.request import Request
+from dbio_commit.protocol.state import DataFile
+
+if TYPE_CHECKING:
+    import polars
+
+_FILES_AT_ONCE = 256
+"""Files whose footers are looked at before the first of them is read."""
+
+
+_DIRECT_FILES = 1_000
+"""With more files, those that a query does not need are worth leaving out before their footers are read."""
+
+
+def to_lazy(request: Request) -> "polars.LazyFrame":
+    """See `Snapshot.to_lazy`."""
+    pl = require("polars", what="to_lazy")
+    from polars.io.plugins import register_io_source
+
+    target = request.target
+    found: polars.LazyFrame | None = _direct(request)
+    if found is None:
+        schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
+        found = register_io_source(partial(_scan, request), schema=schema, is_pure=True)
+    if request.condition is not None:
+        found = found.filter(for_polars(request.condition, target))
+    return found if list(request.wanted) == target.names else found.select(list(request.wanted))
+
+
+def _direct(request: Request) -> "polars.LazyFrame | None":
+    """The files as a scan of Polars alone, which is the fastest; None if only `_scan` finds all rows, or reads less.
+
+    Polars itself leaves out row groups. It cannot leave out partitions, since it does not know their values.
+    """
+    files = request.files
+    if not 0 < len(files) <= _DIRECT_FILES or request.snapshot.partition_columns or not request.store.is_disk:
+        return None
+    matched = match_files(request, files, request.target)
+    return _native(request, matched, request.target) if all(it.is_native(request) for it in matched) else None
+
+
+def _scan(
+    request: Request,
+    with_columns: list[str] | None,
+    predicate: "polars.Expr | None",
+    n_rows: int | None,
+    batch_size: int | None,
+) -> Iterator["polars.DataFrame"]:
+    """What Polars calls for each run of a query."""
+    import polars as pl
+
+    wanted = request.target.names if with_columns is None else with_columns
+    target = pa.schema([request.target.field(name) for name in wanted])
+    schema = pl.DataFrame(pl.from_arrow(request.target.empty_table())).schema
+    told = None if predicate is None else outline(predicate, schema)
+    asked = [it for it in (request.condition, told) if it is not None]
+    files = request.pruned(AllOf(tuple(asked))) if asked else request.files
+    left = n_rows
+    for frame in _frames(request, files, target, predicate, told, batch_size, left):
+        if left is not None:
+            frame = frame.head(left)
+            left -= frame.height
+        yield frame if predicate is None or left is None else frame.filter(predicate)
+        if left == 0:
+            return
+
+
+def _frames(
+    request: Request,
+    files: Sequence[DataFile],
+    target: pa.Schema,
+    predicate: "polars.Expr | None",
+    told: Condition | None,
+    batch_size: int | None,
+    n_rows: int | None,
+) -> Iterator["polars.DataFrame"]:
+    import polars as pl
+
+    keep = predicate if n_rows is None else None  # Polars counts the rows before it filters them
+    for start in range(0, len(files), _FILES_AT_ONCE):
+        some = match_files(request, files[start : start + _FILES_AT_ONCE], target)
+        native = [it for it in some if it.is_native(request)]
+        if native:
+            lazy = _native(request, native, target)
+            lazy = lazy if keep is None else lazy.filter(keep)
+            lazy = lazy if n_rows is None else lazy.head(n_rows)
+            yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=False, engine="streaming")
+        others = [it.file for it in some if not it.is_native(request)]
+        for batch in read_batches(request, others, target, skipping=told):
+            frame = pl.DataFrame(pl.from_arrow(batch))
+            yield frame if keep is None else frame.filter(keep)
+
+
+def _native(request: Request, files: Sequence[Matched], target: pa.Schema) -> "polars.LazyFrame":
+    """The files as Polars scans them. The values of partition columns are those of the directories' names."""
+    import polars as pl
+
+    wanted = {name.lower() for name in target.names}
+    groups: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
+    for it in files:
+        values_in = ((name, text) for name, text in it.file.partition.items() if name.lower() in wanted)
+        groups.setdefault(tuple(values_in), []).append(it.file)
+    schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
+    scans = []
+    for partition, members in groups.items():
+        values = {name.lower(): text for name, text in partition}
+        scan = pl.scan_parquet(
+            [f"{request.store.url}/{file.path}" for file in members],
+            glob=False,
+            hive_partitioning=False,
+            extra_columns="ignore",
+        )
+        where = request.store.url_of(members[0].path)
+        columns = [
+            pl.lit(partition_value(values[field.name.lower()], field, where), dtype=schema[field.name]).alias(
+                field.name
+            )
+            if field.name.lower() in values
+            else pl.col(field.name)
+            for field in target
+        ]
+        scans.append(_selected(scan, columns, all(field.name.lower() in values for field in target)))
+    return pl.concat(scans)
+
+
+def _selected(scan: "polars.LazyFrame", columns: list[Any], only_values: bool) -> "polars.LazyFrame":
+    """The columns. If all are values of the directory, each row of the files still is a row."""
+    if not only_values:
+        return scan.select(columns)
+    return scan.with_row_index("__row").select("__row", *columns).drop("__row")

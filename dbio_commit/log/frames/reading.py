@@ -1,0 +1,153 @@
+"""Reads the rows of files with pyarrow, through the table's own store: batch by batch, some files ahead of the caller.
+
+`data/rows` and `data/conform` make a file's columns those of the table.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from queue import Empty, Full, Queue
+from threading import Event
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from dbio_commit.data.exact import for_arrow
+from dbio_commit.data.pruning import Condition, column_types
+from dbio_commit.data.row_groups import choose_groups
+from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
+from dbio_commit.log.frames.request import Request
+from dbio_commit.protocol.state import DataFile
+
+_T = TypeVar("_T")
+
+_AT_ONCE = max(2, min(4, os.cpu_count() or 2))
+"""Files that are read at once, in the order in which the caller gets them."""
+_HELD = 2
+"""Batches of each of these files that wait for the caller."""
+_WHOLE_IF_PART = 4 * 1024 * 1024
+"""A file up to this size is fetched whole, even if only some of its columns or row groups are needed."""
+
+
+def read_table(request: Request) -> pa.Table:
+    """All rows in memory, with the columns that are asked for."""
+    read = _reader(request, request.target, request.condition)
+
+    def all_of(file: DataFile) -> list[pa.RecordBatch]:
+        return list(read(file))
+
+    batches = [batch for some in request.store.in_parallel(all_of, request.files) for batch in some]
+    return pa.Table.from_batches(batches, schema=request.target).select(list(request.wanted))
+
+
+def read_batches(
+    request: Request, files: Sequence[DataFile], target: pa.Schema, *, skipping: Condition | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the files with the target's columns, in bounded memory.
+
+    `skipping` leaves out row groups which surely hold no row that the caller wants. It filters no rows; the request's
+    own condition does.
+    """
+    read = _reader(request, target, request.condition, skipping)
+    return _ahead([partial(read, file) for file in files])
+
+
+def batch_reader(request: Request) -> pa.RecordBatchReader:
+    """The rows, with the columns that are asked for."""
+    wanted = list(request.wanted)
+    schema = pa.schema([request.target.field(name) for name in wanted])
+    found = read_batches(request, request.files, request.target)
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(wanted) for batch in found))
+
+
+def _reader(
+    request: Request, target: pa.Schema, condition: Condition | None, skipping: Condition | None = None
+) -> Callable[[DataFile], Iterator[pa.RecordBatch]]:
+    store, types = request.store, column_types(request.columns)
+    keep = None if condition is None else for_arrow(condition, request.target)
+    asked = [it for it in (condition, skipping) if it is not None]
+    is_part = bool(asked) or len(target) < len(request.columns["fields"])
+    whole = _WHOLE_IF_PART if is_part else WHOLE_BYTES
+
+    def read(file: DataFile) -> Iterator[pa.RecordBatch]:
+        where = store.url_of(file.path)
+        with open_file(store, file, whole_bytes=whole) as source:
+            parquet = open_parquet(source, where)
+            groups = choose_groups(parquet, asked, types, partition=file.partition) if asked else None
+            for batch in read_rows(parquet, target, partition=file.partition, where=where, groups=groups):
+                yield from [batch] if keep is None else _kept(batch, keep)
+
+    return read
+
+
+def _kept(batch: pa.RecordBatch, keep: Any) -> Iterable[pa.RecordBatch]:
+    return pa.Table.from_batches([batch]).filter(keep).to_batches()
+
+
+# --- ahead --------------------------------------------------------------------------------------------------------
+
+
+class _End:
+    """Follows the last item of a source, or is the error that ended it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def _ahead(sources: Sequence[Callable[[], Iterator[_T]]]) -> Iterator[_T]:
+    """The items of all sources in order. The next sources run in threads, and wait when the caller is slow."""
+    if len(sources) == 1:
+        yield from sources[0]()
+        return
+    stop = Event()
+    waiting: deque[Queue[Any]] = deque()
+    rest = iter(sources)
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="dbio-read")
+
+    def start() -> None:
+        for source in rest:
+            queue: Queue[Any] = Queue(_HELD)
+            waiting.append(queue)
+            pool.submit(_run, source, queue, stop)
+            return
+
+    try:
+        for _ in range(_AT_ONCE):
+            start()
+        while waiting:
+            queue = waiting.popleft()
+            while not isinstance(item := queue.get(), _End):
+                yield item
+            if item.error is not None:
+                raise item.error
+            start()
+    finally:
+        stop.set()
+        for queue in waiting:
+            with suppress(Empty):
+                while True:
+                    queue.get_nowait()
+        pool.shutdown(wait=True)
+
+
+def _run(source: Callable[[], Iterator[Any]], queue: "Queue[Any]", stop: Event) -> None:
+    """Puts what the source yields into the queue, until the caller wants no more."""
+
+    def put(item: Any) -> bool:
+        while not stop.is_set():
+            with suppress(Full):
+                queue.put(item, timeout=0.05)
+                return True
+        return False
+
+    end = _End()
+    try:
+        for item in source():
+            if not put(item):
+                return
+    except BaseException as error:
+        end = _End(error)
+    put(end)

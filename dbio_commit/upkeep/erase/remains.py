@@ -1,0 +1,65 @@
+"""What an erasure cannot reach, in sentences: for its report."""
+
+from collections.abc import Sequence
+
+from dbio_commit.base.errors import StoreError
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.store import Store
+from dbio_commit.upkeep.erase.find import Finder
+from dbio_commit.upkeep.vacuum.hands import Hands
+
+_MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN, Reason.PART)
+"""Why files stay that an erasure does not look into."""
+
+
+def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -> Sequence[str]:
+    """The sentences that hold for this table."""
+    found = [
+        "readers that have read the rows, copies of the table, and backups keep what they have: erase them there, too"
+    ]
+    if not finder.columns:
+        found.append(
+            "nothing of the condition is understood without Spark, so all removed files were erased, whatever they held"
+        )
+    if store.has_directories:
+        found.append("snapshots and backups of the disk, and blocks that a file system has freed, may keep old bytes")
+    else:
+        found += _of_versions(store)
+    if snapshot.app_versions:
+        found.append(
+            f"the ids of {len(snapshot.app_versions):,} applications stay for good, such as "
+            f"{min(snapshot.app_versions)[:100]!r}: look whether an id names a person"
+        )
+    if texts := sorted(
+        name for name in snapshot.settings if name.partition(".")[0] in ("check", "default", "generated")
+    ):
+        found.append(f"expressions in settings may name values: {', '.join(texts)[:300]}")
+    if finder.names_values(snapshot.layouts):
+        found.append(
+            "names of directories have values of the condition's columns, and logs of the store and of jobs may name "
+            "them"
+        )
+    kept = [it for it in hands.kept if it.reason in _MAY_HOLD]
+    if kept:
+        found.append(
+            f"{len(kept):,} files that are not part of the table, or not yet, may hold such rows, first "
+            f"{kept[0].path!r:.300} ({kept[0].reason}); `dbio vacuum --untracked` deletes them after the retention"
+        )
+    return [*found, *hands.warnings]
+
+
+def _of_versions(store: Store) -> list[str]:
+    try:
+        keeps = store.keeps_versions()
+    except StoreError:
+        keeps = False
+    if keeps:
+        return [
+            "the bucket keeps versions of deleted objects: delete the versions that are not current (a lifecycle rule "
+            "with NoncurrentDays does), and look for object locks and replicas"
+        ]
+    return [
+        "if the bucket keeps versions or soft-deleted objects, which the store does not say here, they keep the rows: "
+        "look at versioning, soft delete, object locks and replicas"
+    ]

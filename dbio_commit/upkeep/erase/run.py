@@ -1,0 +1,313 @@
+"""Erases rows: deletes them by a commit, and then all that the table still has of them.
+
+The order keeps the table safe at every moment, and another run finishes what a killed one has left: PROTOCOL.md 10.6.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.turns import SETTLE_S
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import Progress, silent
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Reason, Why
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store
+from dbio_commit.upkeep.erase.find import Finder, forgetful_markers, removed_files
+from dbio_commit.upkeep.erase.remains import remains_of
+from dbio_commit.upkeep.erase.report import EraseReport, Pending
+from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_as_set
+from dbio_commit.upkeep.vacuum import table_plan as plan
+from dbio_commit.upkeep.vacuum.hands import Hands
+from dbio_commit.upkeep.vacuum.packed import Paths
+from dbio_commit.upkeep.vacuum.plan import Candidate
+from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
+from dbio_commit.upkeep.vacuum.table import AllBut, Left, TableVacuum
+from dbio_commit.upkeep.vacuum.table_plan import Judge, PurgeBy
+
+Delete = Callable[[str], Commit]
+"""Deletes the rows for which a condition holds, with one commit, as `dbio.delete` does."""
+
+WAIT_S = SETTLE_S
+"""How old markers are before they are deleted, in s. A younger transaction may commit without a look at them."""
+
+RETRIES = 3
+"""How often `delete` tries again if another commit was in the way."""
+
+_ROUNDS = 10
+"""How often other writers of checkpoints may be faster."""
+
+_log = get_logger(__name__)
+
+
+def erase(
+    store: Store,
+    clock: Clock,
+    where: str,
+    *,
+    delete: Delete,
+    time_zone: str | None = None,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> EraseReport:
+    """Erases the rows for which the condition holds. `time_zone` is that of times without a zone in the condition.
+
+    Raises InvalidInputError if this is no dbio table with recorded columns, or no condition on them; what `delete`
+    raises; CommitConflictError, TableNotFoundError, CorruptMarkerError, StoreError.
+    """
+    hands = Hands(store, clock, VacuumOptions(), dry_run=dry_run, control=Control(progress=progress), spread=None)
+    hands.set_time()
+    if not dry_run:
+        catch_up(store, clock)
+    snapshot = read_snapshot(store, clock)
+    if snapshot.scope is not Scope.TABLE or snapshot.schema is None:
+        why = f"has no {names.DESCRIPTOR}" if snapshot.scope is not Scope.TABLE else "has no recorded columns"
+        raise InvalidInputError(
+            f"{store.url} {why}, so that no rows of it can be erased; `dbio adopt` makes a directory a table with "
+            "columns"
+        )
+    finder = Finder(store, snapshot.schema, where, time_zone)
+    live, commit = finder.by_facts(snapshot.files, snapshot.of_files), None
+    if not dry_run and finder.first_of(live) is not None:
+        commit = delete(where)
+    if commit is not None and not commit.skipped:
+        clock.sleep(WAIT_S)  # so that what was pending has ended, or is reported
+    erasure = _Erasure(hands, finder)
+    published = erasure.run()
+    if not dry_run:
+        erasure.look_for_late_rows({*snapshot.tids, *([commit.tid] if commit else [])})
+    for failure in hands.failed.values():
+        _log.warning("%s: %s", store.url, failure)
+    is_new = commit is not None and not commit.skipped
+    return EraseReport(
+        url=store.url,
+        where=where,
+        dry_run=dry_run,
+        tid=commit.tid if commit and is_new else None,
+        rows=(commit.metrics.get("numDeletedRows") if is_new else 0) if commit else 0,
+        files=commit.removed_files if commit and is_new else len(live) if dry_run else 0,
+        deleted=hands.deleted,
+        failed=hands.report().failed,
+        pending=erasure.pending,
+        published=published,
+        remains=remains_of(store, hands, erasure.state, finder),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """The removed files that may have held such rows."""
+
+    paths: Paths = field(default_factory=Paths)
+    flagged: frozenset[str] = frozenset()
+    """The transactions whose commit markers have something of such files: their statistics, or their names. A marker
+    can only go if no file is left whose removal it records, so these files go, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge(Judge):
+    """Decides for each file that is not live whether it goes at once."""
+
+    doomed: _Doomed = field(default_factory=_Doomed)
+    also: frozenset[str] = frozenset()
+    """The files of this share that flagged transactions removed."""
+
+    @classmethod
+    def made_of(cls, judge: Judge, doomed: _Doomed, share: Snapshot) -> "_Judge":
+        told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
+        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share))
+
+    def within(self, share: Snapshot) -> "_Judge":
+        return _Judge.made_of(Judge.within(self, share), self.doomed, share)
+
+    def _is_due(self, entry: Entry, why: Why) -> bool:
+        if why.reason is not Reason.REMOVED:
+            return Judge._is_due(self, entry, why)
+        return entry.path in self.doomed.paths or entry.path in self.also or why.tid in self.doomed.flagged
+
+
+def _removed_by(tids: Collection[str], share: Snapshot) -> frozenset[str]:
+    return frozenset(path for commit in share.decided if commit.tid in tids for path in commit.marker.removed)
+
+
+class _Erasure(TableVacuum):
+    """A vacuum that deletes what an erasure has found, whatever its age, and nothing that only its age would allow."""
+
+    def __init__(self, hands: Hands, finder: Finder) -> None:
+        super().__init__(hands)
+        self._finder = finder
+        self._doomed = _Doomed()
+        self._seen: Collection[str] = ()
+        """The transactions that were pending when the rows had been deleted."""
+        self._first = 0
+        """The number of the first checkpoint that has nothing of the erased files."""
+        self.state: Snapshot
+        self.pending: Sequence[Pending] = ()
+
+    def run(self) -> Sequence[Format]:  # type: ignore[override]
+        """Deletes files, then markers, then publications of earlier states; returns the formats of these."""
+        for _ in range(_ROUNDS):
+            if self._erase():
+                break
+        else:
+            raise CommitConflictError(
+                f"other processes wrote checkpoints of {self._store.url} {_ROUNDS} times meanwhile; run `dbio erase` "
+                "again"
+            )
+        self.state = read_snapshot(self._store, self._clock)
+        published = self._forget_published()
+        self.pending = self._still_pending()
+        return published
+
+    def _erase(self) -> bool:
+        """One attempt. False if another process was faster to write a checkpoint: then nothing is lost, look again."""
+        snapshot = read_snapshot(self._store, self._clock)
+        self._seen = {*snapshot.log.pending} - snapshot.checkpoint.covered
+        self._doomed = self._find(snapshot)
+        if not self._hands.dry_run:
+            self._wait_for(snapshot)
+            publish_as_set(self._store, self._clock, snapshot.settings)  # before files go that it may still name
+        left = self._delete_files(snapshot)
+        if self._hands.dry_run:
+            self._hands.delete(self._markers_of(snapshot))
+            return True
+        for path in left.unseen:
+            if path in self._doomed.paths:
+                self._hands.failed[path] = (
+                    "is, or lies behind, a symbolic link, and may hold such rows: delete it yourself"
+                )
+        prove_store(self._store)
+        first = write_checkpoint(self._store, self._clock, snapshot, gone=AllBut(left.paths), again=True, erases=True)
+        if first is None:
+            return False
+        self._purge_before(first, left)
+        if snapshot.checkpoint.is_root or self._newest().checkpoint.is_root:
+            # the root names the parts that it has dropped, with their directories, until their objects are gone
+            if (again := write_checkpoint(self._store, self._clock, self._newest(), again=True)) is None:
+                return False
+            self._purge_before(again, left)
+        self._hands.abort_unfinished()
+        if not self._is_pending(snapshot):
+            self._hands.remove_directories(left.tree, left.deleted)
+        return True
+
+    # --- find -----------------------------------------------------------------------------------------------------
+
+    def _find(self, snapshot: Snapshot) -> _Doomed:
+        paths, flagged = Paths(), forgetful_markers(self._store, snapshot, self._finder)
+        names_values = self._finder.names_values(snapshot.layouts)
+        for share in snapshot.slices():
+            live = {file.path for file in share.files}
+            gone = removed_files(share.decided, live)
+            found = self._finder.by_rows([*self._finder.by_facts(gone, share.decided)])
+            own = {file.path for file in found}
+            paths.update(own)
+            flagged.update(file.tid for file in found if file.tid)
+            if names_values:
+                flagged.update(it.tid for it in share.decided if not own.isdisjoint(it.marker.removed))
+        return _Doomed(paths, frozenset(flagged))
+
+    def _markers_of(self, snapshot: Snapshot) -> list[Candidate]:
+        """The markers that the erasure would delete."""
+        log = snapshot.log
+        return [
+            *(
+                Candidate.marker(log.started[tid], Reason.START_MARKER)
+                for tid in self._doomed.flagged & log.started.keys()
+            ),
+            *(
+                Candidate.marker(log.committed[tid], Reason.COMMIT_MARKER)
+                for tid in self._doomed.flagged & log.committed.keys()
+            ),
+            *(Candidate.marker(entry, Reason.CHECKPOINT) for entry in log.checkpoints.values()),
+        ]
+
+    def _wait_for(self, snapshot: Snapshot) -> None:
+        """Until the markers that are to be deleted are old enough."""
+        log = snapshot.log
+        each = [*self._doomed.flagged & log.committed.keys()]
+        if each:
+            youngest = max(log.committed[tid].modified for tid in each)
+            wait = youngest + timedelta(seconds=WAIT_S) - self._hands.now()
+            if wait > timedelta(0):
+                self._clock.sleep(min(wait.total_seconds(), WAIT_S))
+
+    # --- delete ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, snapshot: Snapshot) -> Judge:
+        return _Judge.made_of(super()._judge(snapshot), self._doomed, snapshot)
+
+    def _newest(self) -> Snapshot:
+        return read_snapshot(self._store, self._clock)
+
+    def _purge_before(self, first: str, left: Left) -> None:
+        """Deletes what the log has of earlier states, once a second checkpoint records what the first does."""
+        self._first = int(first.rpartition("_")[2])
+        if self._newest().checkpoint.number == self._first:
+            write_checkpoint(self._store, self._clock, self._newest(), again=True)
+        self._hands.checkpoint = first
+        snapshot = self._newest()
+        if snapshot.checkpoint.number <= self._first:
+            raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
+        purged = self._purge(snapshot, left)
+        horizons = self._hands.horizons
+        # No retention for readers: a part that was dropped just now goes, too.
+        self._hands.horizons = replace(horizons, data=self._clock.now() + timedelta(days=1))
+        try:
+            self._delete_parts(snapshot, purged)
+        finally:
+            self._hands.horizons = horizons
+
+    def _plan_purge(self, snapshot: Snapshot, left: Left) -> tuple[PurgeBy, list[list[Candidate]]]:
+        """The markers of flagged transactions, and all checkpoints before the first that has nothing of them."""
+        log = snapshot.log
+        marked = self._doomed.flagged & (log.started.keys() | log.committed.keys()) & snapshot.checkpoint.covered
+        covered = self._also_covered_by(self._first, snapshot, marked) or set()
+        needed = left.markers.among(snapshot.transactions)
+        checkpoint = PurgeBy(self._first, covered)
+        return checkpoint, plan.purge(log, checkpoint, snapshot.transactions, self._hands.horizons, needed=needed)
+
+    # --- publications, and what is left -----------------------------------------------------------------------------
+
+    def _forget_published(self) -> Sequence[Format]:
+        store, done = self._store, list[Format]()
+        formats = find_formats(store, str(self.state.table_id))
+        if self._hands.dry_run:
+            return formats
+        for it in formats:
+            try:
+                old = forget_published(store, self._clock, it)
+            except DbioError as error:
+                self._hands.failed[DIRECTORIES[it]] = f"old publications still have values: {error}"
+                continue
+            self._hands.delete([Candidate(path, 0, self._hands.horizons.now, Reason.PUBLISHED, True) for path in old])
+            done.append(it)
+        return done
+
+    def look_for_late_rows(self, known: Collection[str]) -> None:
+        """Files of other commits than these may hold such rows: others wrote them while the rows were deleted."""
+        state = self.state
+        new = [file for file in self._finder.by_facts(state.files, state.of_files) if file.tid not in known]
+        for file in self._finder.by_rows(new):
+            self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
+
+    def _still_pending(self) -> Sequence[Pending]:
+        """The transactions that had begun when the rows were deleted, and may have read them before."""
+        log = parse_log(self._store.list_log())
+        retention = timedelta(hours=self._hands.options.retention_hours)
+        return [
+            Pending(tid=tid, since=log.started[tid].modified, until=log.started[tid].modified + retention)
+            for tid in log.pending
+            if tid in self._seen and tid not in self.state.checkpoint.covered
+        ]

@@ -1,0 +1,70 @@
+"""Which readers of a published Delta log fail because of names: the table's path, its columns, its directories. Pure.
+
+docs/ENGINES.md has the same as a table, and `tests/integration/test_engines.py` tries the readers. A table stays
+readable for all others, and for dbio itself.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dbio_commit.protocol import names
+
+_ON_DISK = re.compile(r"[^\x21-\x7e]|[%#?{}]")
+"""Characters of a path on a disk with which Polars finds no file: it looks for them as a URL escapes them."""
+_IN_KEYS = re.compile(r"[^\x21-\x7e]|[{}]")
+"""The same in an object's key."""
+_LIKE_ESCAPES = re.compile("%[0-9A-Fa-f]{2}")
+_LIKE_PARTITIONS = re.compile(r"[^/=]+=[^/]*")
+
+_MOVE = "a path of ASCII letters, digits and - _ . is read by all"
+
+
+def find_limits(
+    url: str, *, is_disk: bool, partition_columns: Sequence[str], directories: Iterable[str] = ()
+) -> list[str]:
+    """One line for each reason. `url` is the table's root, `directories` are those of live files.
+
+    Only the first of the directories with a problem is named.
+    """
+    root = url if is_disk else url.partition("://")[2].partition("/")[2]
+    found = [*_of_root(root, is_disk), *_of_columns(root, partition_columns)]
+    odd = None if is_disk else next(filter(_IN_KEYS.search, directories), None)
+    if odd is not None:
+        found.append(
+            f"Polars does not find the files in directories such as {odd!r:.200}, since an object's key may have no "
+            "space and no other character than ASCII there; partition by other values, or use another reader"
+        )
+    return found
+
+
+def limited_directories(paths: Iterable[str]) -> list[str]:
+    """The first directory with such a problem, if there is one. `paths` are those of files."""
+    first = next(filter(_IN_KEYS.search, paths), None)
+    return [] if first is None else [names.split(first)[0]]
+
+
+def _of_root(root: str, is_disk: bool) -> list[str]:
+    found = []
+    if odd := (_ON_DISK if is_disk else _IN_KEYS).search(root):
+        found.append(f"Polars does not find the files of a table whose path has {odd[0]!r}; {_MOVE}")
+    if is_disk and (odd := _LIKE_ESCAPES.search(root)):
+        found.append(f"delta-rs takes {odd[0]!r} in the table's path for an escape, and finds no file; {_MOVE}")
+    if not is_disk and (odd := re.search("[#?]", root)):
+        found.append(f"delta-rs and Polars find no table at a path with {odd[0]!r}; {_MOVE}")
+    return found
+
+
+def _of_columns(root: str, partition_columns: Sequence[str]) -> list[str]:
+    found = []
+    if partition_columns and (like := next(filter(_LIKE_PARTITIONS.fullmatch, root.split("/")), None)):
+        found.append(
+            f"Polars takes {like!r:.100} in the table's path for a partition column, which the table does not have; "
+            f"{_MOVE}"
+        )
+    found += [
+        f"Polars does not know the partition column {column!r:.100}, whose name is escaped in directories; use a name "
+        "of letters, digits and _"
+        for column in partition_columns
+        if names.escape(column) != column
+    ]
+    return found

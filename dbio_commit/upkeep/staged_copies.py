@@ -1,0 +1,65 @@
+"""Stages copies of data files under new names, for a transaction: of a restore, or of a copy of an earlier state.
+
+A path is never used twice, so a file that comes back gets a new name.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from dbio_commit.base.errors import HistoryLostError, ObjectNotFoundError, StoreError
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+from dbio_commit.store import Store
+from dbio_commit.store.copying import COPIES, copy_object
+
+_SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
+
+
+def stage_copies(
+    source: Store,
+    target: Store,
+    transaction: Transaction,
+    files: Iterable[DataFile],
+    known: Mapping[str, FileInfo],
+    *,
+    looked_at: bool = True,
+) -> int:
+    """Stages a copy of each file, in its partition, with what its writer recorded. Returns how many bytes they have.
+
+    The transaction writes to `target`. `looked_at` is as in `Transaction.add`. Raises HistoryLostError if vacuum
+    deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
+    """
+    copies = [(file, _name_copy(target, transaction, file)) for file in files]
+    sizes = source.in_parallel(lambda pair: _copy_file(source, pair[0], target, pair[1]), copies, at_once=COPIES)
+    target.make_durable([path for _, path in copies])  # before the marker that names them (I2)
+    for (file, path), size in zip(copies, sizes, strict=True):
+        info = known.get(file.path) or FileInfo(path=path, size=size)
+        added = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
+        transaction.add([added], looked_at=looked_at)
+    return sum(sizes)
+
+
+def _name_copy(target: Store, transaction: Transaction, file: DataFile) -> str:
+    suffix = _SUFFIX.search(file.path)
+    url = transaction.new_file(suffix[0] if suffix else ".parquet", file.partition)
+    return url.removeprefix(f"{target.url}/")
+
+
+def _copy_file(source: Store, file: DataFile, target: Store, copy: str) -> int:
+    """Returns the size of the copy."""
+    try:
+        copy_object(source, file.path, target, copy)
+        size = target.stat(copy).size
+    except ObjectNotFoundError as error:
+        raise HistoryLostError(
+            f"{source.url_of(file.path)} was deleted while it was copied; nothing was committed: take a later state"
+        ) from error
+    if file.size not in (UNKNOWN_SIZE, size):
+        raise StoreError(
+            f"the marker of {source.url_of(file.path)} records {file.size} bytes, but its copy has {size}; nothing was "
+            "committed: see `dbio check`"
+        )
+    return size

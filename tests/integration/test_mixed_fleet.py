@@ -1,0 +1,119 @@
+"""Two versions of this package at work on one table: each reads what the other wrote, or refuses by name."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import ROOT, Machine, Refused, unpack
+
+
+@pytest.fixture(scope="module")
+def old_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("old"))
+
+
+@pytest.fixture(scope="module")
+def machines(old_code: Path) -> Iterator[list[Machine]]:
+    """One with the earlier version, and one with this version."""
+    with Machine(old_code) as old, Machine(ROOT) as new:
+        yield [old, new]
+
+
+class Model:
+    """What the table should hold, state by state."""
+
+    def __init__(self) -> None:
+        self.ids: frozenset[int] = frozenset()
+        self.states: dict[str, frozenset[int]] = {}
+        self.next_id = 0
+
+    def more(self) -> list[int]:
+        self.next_id += 3
+        return [*range(self.next_id - 3, self.next_id)]
+
+    def after(self, tid: str, ids: frozenset[int]) -> None:
+        self.ids = self.states[tid] = ids
+
+
+def act(machine: Machine, path: str, model: Model, choices: random.Random) -> None:
+    """One act of a random kind."""
+    match choices.choice(["append", "append", "overwrite", "overwrite_partitions", "remove", "restore", "checkpoint"]):
+        case "append":
+            ids = model.more()
+            model.after(machine.ask("write", path, "append", ids), model.ids | {*ids})
+        case "overwrite":
+            ids = model.more()
+            model.after(machine.ask("write", path, "overwrite", ids), frozenset(ids))
+        case "overwrite_partitions":
+            ids = [2 * id for id in model.more()]
+            model.next_id = 2 * model.next_id
+            kept = {id for id in model.ids if id % 2}
+            model.after(machine.ask("write", path, "overwrite_partitions", ids), frozenset(kept | {*ids}))
+        case "remove":
+            kept = {id for id in model.ids if not id % 2}
+            model.after(machine.ask("remove", path, "d1"), frozenset(kept))
+        case "restore":
+            tid = choices.choice([*model.states])
+            model.after(machine.ask("restore", path, tid), model.states[tid])
+        case "checkpoint":
+            machine.ask("checkpoint", path)
+
+
+@pytest.mark.parametrize("form", ["one body", "tiny parts"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_versions_see_every_state_that_either_of_them_made(
+    machines: list[Machine], old_code: Path, tmp_path: Path, seed: int, form: str
+) -> None:
+    choices, path, model = random.Random(seed), str(tmp_path / "table"), Model()
+    if form == "tiny parts":
+        for machine in machines:
+            machine.ask("tiny_parts")
+    model.after(machines[seed % 2].ask("write", path, "append", ids := model.more()), frozenset(ids))
+    for step in range(14):
+        act(choices.choice(machines), path, model, choices)
+        found = [machine.ask("ids", path) for machine in machines]
+        assert found == [sorted(model.ids)] * 2, f"seed {seed}, step {step}"
+    tid = choices.choice([*model.states])
+    assert [machine.ask("ids", path, tid) for machine in machines] == [sorted(model.states[tid])] * 2
+    assert machines[0].ask("history", path) == machines[1].ask("history", path)
+    assert [machine.ask("sound", path) for machine in machines] == [True, True]
+    for machine in choices.sample(machines, 2):
+        assert machine.ask("vacuum", path) == []
+        assert [it.ask("ids", path) for it in machines] == [sorted(model.ids)] * 2
+
+
+@pytest.mark.parametrize("vacuuming", [0, 1])
+def test_a_vacuum_of_one_version_aborts_a_pending_write_of_the_other(
+    machines: list[Machine], tmp_path: Path, vacuuming: int
+) -> None:
+    path, writer = str(tmp_path / "table"), machines[1 - vacuuming]
+    writer.ask("write", path, "append", [1, 2])
+    number = writer.ask("begin", path, "append", [3])
+    assert machines[vacuuming].ask("vacuum", path) == []
+    with pytest.raises(Refused) as caught:
+        writer.ask("commit", number)
+    assert caught.value.name == "TransactionAbortedError"
+    assert [machine.ask("ids", path) for machine in machines] == [[1, 2]] * 2
+
+
+def test_settings_of_one_version_hold_for_writes_of_the_other(machines: list[Machine], tmp_path: Path) -> None:
+    path, (old, new) = str(tmp_path / "table"), machines
+    old.ask("write", path, "append", [1, 2])
+    for machine, other, name in ((old, new, "check.small"), (new, old, "check.smaller")):
+        machine.ask("settle", path, name, "id < 100")
+        with pytest.raises(Refused) as caught:
+            other.ask("write", path, "append", [100])
+        assert name in str(caught.value) or "check.small" in str(caught.value)
+
+
+def test_overwrites_of_two_versions_that_overlap_come_one_after_the_other(
+    machines: list[Machine], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    machines[0].ask("write", path, "append", [1])
+    numbers = [machine.ask("begin", path, "overwrite", [10 + i]) for i, machine in enumerate(machines)]
+    for number, machine in reversed([*zip(numbers, machines, strict=True)]):
+        machine.ask("commit", number)
+    assert [machine.ask("ids", path) for machine in machines] == [[10]] * 2

@@ -1,0 +1,186 @@
+"""What becomes of frames of pandas, Polars, Arrow and DuckDB: columns, types, values, and what is refused."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dbio_commit import InvalidInputError
+from dbio_commit.data import frames
+from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.frames import fitted, read_frame
+from dbio_commit.data.mapping import map_columns
+
+DAY = date(2026, 11, 20)
+
+
+def written(frame: Any) -> pa.Table:
+    """The rows of the frame as a new table would have them."""
+    found = read_frame(frame)
+    mapping = map_columns(found.columns, partition_columns=(), table=None, merge=False, where="it")
+    target = arrow_schema(mapping.schema, where="it")
+    return pa.Table.from_batches(fitted(found.batches(), mapping, target), schema=target)
+
+
+TABLE = pa.table({"id": pa.array([1, 2, None], pa.int64()), "text": ["a", None, "c"]})
+
+
+class Capsule:
+    """Anything that has rows for others in Arrow's way."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        table: Any = TABLE
+        return table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_reader(),
+        TABLE.to_pandas(types_mapper=pd.ArrowDtype),
+        pl.from_arrow(TABLE),
+        pl.from_arrow(TABLE).lazy(),  # type: ignore[union-attr]
+        duckdb.from_arrow(TABLE),
+        Capsule(),
+    ],
+    ids=lambda it: type(it).__name__,
+)
+def test_the_same_rows_come_from_every_kind_of_frame(frame: Any) -> None:
+    assert written(frame) == TABLE
+
+
+def test_a_stream_gives_its_rows_once_and_all_other_frames_give_them_again() -> None:
+    for frame, once in ((TABLE.to_reader(), True), (Capsule(), True), (TABLE, False), (duckdb.from_arrow(TABLE), False),
+                        (pl.from_arrow(TABLE), False), (TABLE.to_pandas(), False)):  # fmt: skip
+        found = read_frame(frame)
+        assert found.is_stream is once
+        assert sum(batch.num_rows for batch in found.batches()) == 3
+        if once:
+            with pytest.raises(InvalidInputError, match="a stream that was read already"):
+                found.batches()
+        else:
+            assert sum(batch.num_rows for batch in found.batches()) == 3
+
+
+def test_a_lazy_frame_runs_when_its_rows_are_read_and_not_before() -> None:
+    ran: list[int] = []
+    lazy = pl.LazyFrame({"a": [1, 2]}).map_batches(lambda df: ran.append(1) or df, schema={"a": pl.Int64})  # type: ignore[func-returns-value]
+    found = read_frame(lazy)
+    assert (found.columns["fields"][0]["type"], ran) == ("long", [])
+    assert sum(batch.num_rows for batch in found.batches()) == 2
+    assert ran
+
+
+# --- pandas -------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_of_pandas_goes_unless_it_has_a_name() -> None:
+    frame = pd.DataFrame({"a": [1, 2]}, index=[7, 8])
+    assert written(frame).column_names == ["a"]
+    assert written(frame.rename_axis("k")).to_pydict() == {"k": [7, 8], "a": [1, 2]}
+    both = pd.DataFrame({"a": [1]}, index=pd.MultiIndex.from_tuples([(1, 2)], names=["x", None]))
+    assert written(both).to_pydict() == {"x": [1], "a": [1]}
+    with pytest.raises(InvalidInputError, match="the index is named 'a', as a column is"):
+        read_frame(frame.rename_axis("a"))
+
+
+def test_values_of_pandas_become_those_of_a_table() -> None:
+    to_datetime: Any = pd.to_datetime
+    frame = pd.DataFrame(
+        {
+            "category": pd.Categorical(["a", None, "a"]),
+            "at": to_datetime(["2026-11-20 10:00:00.000001", None, "2026-11-20 00:00:00.000000"]),
+            "instant": to_datetime(["2026-11-20", None, "2026-11-20"]).tz_localize("Europe/Berlin"),
+            "float": [1.5, float("nan"), 2.5],
+            "object": [DAY, None, DAY],
+            "decimal": [Decimal("1.50"), None, Decimal("10.25")],
+            "nothing": [None, None, None],
+        }
+    )
+    found = read_frame(frame)
+    assert [it["type"] for it in found.columns["fields"]] == [
+        "string", "timestamp_ntz", "timestamp", "double", "date", "decimal(4,2)", "void",
+    ]  # fmt: skip
+    rows = written(frame.drop(columns="nothing")).to_pylist()
+    assert rows[0]["at"] == datetime(2026, 11, 20, 10, 0, 0, 1)
+    assert list(rows[1].values()) == [None] * 6
+    assert (rows[2]["category"], rows[2]["object"], rows[2]["decimal"]) == ("a", DAY, Decimal("10.25"))
+
+
+def test_columns_of_pandas_without_one_type_or_without_a_name_of_text_are_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match=r"column 'x' cannot be written as it is: .*convert it to one type"):
+        read_frame(pd.DataFrame({"x": [1, "a"]}))
+    with pytest.raises(InvalidInputError, match="column 7 has no text as its name"):
+        read_frame(pd.DataFrame({7: [1]}))
+    with pytest.raises(InvalidInputError, match=r"column 'p' of the data is .*, which Spark has no type for"):
+        read_frame(pd.DataFrame({"p": [pd.Timedelta(1)]}))
+
+
+def test_a_large_frame_of_pandas_is_converted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "BATCH_ROWS", 2)
+    late = pd.DataFrame({"a": [None, None, None, "x"], "b": [1, 2, 3, 4]})
+    assert [batch.num_rows for batch in read_frame(late).batches()] == [2, 2]
+    assert written(late).to_pydict() == {"a": [None, None, None, "x"], "b": [1, 2, 3, 4]}
+
+
+# --- types and values ---------------------------------------------------------------------------------------------
+
+
+def test_types_that_tables_lack_become_those_that_hold_their_values() -> None:
+    given = pa.table(
+        {
+            "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+            "large": pa.array(["a", "b"], pa.large_string()),
+            "view": pa.array(["a", "b"], pa.string_view()),
+            "unsigned": pa.array([1, 2**64 - 1], pa.uint64()),
+            "small": pa.array([1, 255], pa.uint8()),
+            "half": pa.array([1.5, 2.5], pa.float16()),
+            "fixed": pa.array([b"ab", b"cd"], pa.binary(2)),
+            "list": pa.array([[1], [2]], pa.large_list(pa.int32())),
+            "nano": pa.array([1000, 2000], pa.timestamp("ns", "America/New_York")),
+            "struct": pa.array([{"a": "x"}, {"a": "y"}], pa.struct([("a", pa.dictionary(pa.int8(), pa.string()))])),
+        }
+    )
+    found = written(given)
+    assert [str(it.type) for it in found.schema] == [
+        "string", "string", "string", "decimal128(20, 0)", "int16", "float", "binary", "list<element: int32>",
+        "timestamp[us, tz=UTC]", "struct<a: string>",
+    ]  # fmt: skip
+    assert found.column("unsigned").to_pylist() == [1, 2**64 - 1]
+    assert found.column("struct").to_pylist() == [{"a": "x"}, {"a": "y"}]
+    assert found.column("nano").cast(pa.int64()).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1], pa.timestamp("ns")), r"column 'v' is timestamp\[ns\], .* would lose data: 1.*round it first"),
+        (pa.array([2**62], pa.timestamp("s")), "column 'v' is timestamp"),
+        (pa.array([10**6 * 366], pa.date32()), "column 'v' has days outside of the years 1 to 9999"),
+        (pa.array([[-(10**6)]], pa.list_(pa.date32())), "column 'v.list.element' has days outside"),
+        (pa.array([10**15], pa.timestamp("ms")), "column 'v' has days outside"),
+    ],
+    ids=str,
+)
+def test_a_value_that_would_change_is_refused_with_its_column(column: Any, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        written(pa.table({"v": column}))
+
+
+@pytest.mark.parametrize("kind", [pa.time64("us"), pa.duration("s"), pa.month_day_nano_interval()], ids=str)
+def test_types_without_any_in_a_table_are_refused_by_name(kind: Any) -> None:
+    with pytest.raises(InvalidInputError, match="column 'v' of the data is"):
+        read_frame(pa.table({"v": pa.array([None], kind)}))
+
+
+@pytest.mark.parametrize("given", [None, 1, "text", [{"a": 1}], {"a": [1]}, object()], ids=str)
+def test_what_is_no_frame_is_refused_and_the_message_lists_what_is_one(given: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"is no frame of rows: give a DataFrame of pandas.*from_pylist"):
+        read_frame(given)
