@@ -103,8 +103,7 @@ def test_a_number_that_no_publisher_reaches_is_an_error_that_names_the_object_an
     assert len(live(table)) == 2
     assert vacuum(table).failed == []
     del memory_of(table).objects[path]
-    commit(table)
-    assert table.publish(to)[0].is_new
+    assert table.publish(to)[0].is_new is (to is not Format.ICEBERG), "which is up to date"
     assert table.check().ok
 
 
