@@ -298,7 +298,7 @@ def is_strangers(path: str, body: bytes) -> bool:
             return re.search(rb'"modificationTime": ?[1-9]', b"".join(body.split(b"\n")[1:2])) is not None
         case "_symlink_format_manifest" if re.fullmatch(r"\.dbio-[0-9]{20}", last):
             return bool(body)
-        case "_iceberg/metadata" if match := re.fullmatch(r"v([0-9]{1,18})\.metadata\.json", last):
+        case "_iceberg/metadata" if match := re.fullmatch(r"v([0-9]{1,30})\.metadata\.json", last):
             return not _is_own_metadata(body, int(match[1]))
         case "_iceberg/metadata" if re.fullmatch(r"version-hint\.text|dbio-(snap-)?[0-9-]+-[0-9a-f]{32}\.avro", last):
             return False  # it hangs on its version

@@ -26,8 +26,9 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import refuse_unreadable
 from dbio_commit.upkeep.publish.delta_log import to_ms
 from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.iceberg_avro import needs_fastavro
 from dbio_commit.upkeep.publish.iceberg_files import Entries
-from dbio_commit.upkeep.publish.iceberg_manifests import ADDED, Manifest, Span, needs_fastavro
+from dbio_commit.upkeep.publish.iceberg_manifests import ADDED, Manifest, Span
 from dbio_commit.upkeep.publish.iceberg_metadata import (
     DIRECTORY,
     HINT,

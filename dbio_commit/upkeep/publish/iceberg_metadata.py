@@ -31,7 +31,7 @@ MOST_METADATA_BYTES = 16 * 1024**2
 
 SAVE = f"keep what you need of {ROOT}: move it elsewhere, and publish again"
 
-_VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
+_VERSION = re.compile(r"v([0-9]{1,30})\.metadata\.json")
 
 KEPT_SNAPSHOTS = 20
 """How many snapshots the metadata has. Their data files stay as long as vacuum's retention."""

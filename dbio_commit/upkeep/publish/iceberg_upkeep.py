@@ -16,7 +16,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.iceberg import IcebergListing, find_last, get_metadata, list_all
-from dbio_commit.upkeep.publish.iceberg_manifests import needs_fastavro
+from dbio_commit.upkeep.publish.iceberg_avro import needs_fastavro
 from dbio_commit.upkeep.publish.iceberg_metadata import (
     DIRECTORY,
     HINT,

@@ -11,9 +11,9 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_PATHS_BYTES, memory_of, too_much
+from dbio_commit.upkeep.publish.iceberg_avro import MOST_MANIFEST_BYTES
 from dbio_commit.upkeep.publish.iceberg_files import NewEntry
 from dbio_commit.upkeep.publish.iceberg_manifests import (
-    MOST_MANIFEST_BYTES,
     Entry,
     Form,
     Manifest,

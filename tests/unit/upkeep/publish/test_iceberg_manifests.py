@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError
-from dbio_commit.upkeep.publish import iceberg_manifests
+from dbio_commit.upkeep.publish import iceberg_avro
+from dbio_commit.upkeep.publish.iceberg_avro import entry_schema
 from dbio_commit.upkeep.publish.iceberg_manifests import (
     ADDED,
     DELETED,
@@ -30,7 +31,6 @@ from dbio_commit.upkeep.publish.iceberg_manifests import (
     as_existing,
     decode_list,
     encode_list,
-    entry_schema,
     new_entry,
     paths_in,
     read_entries,
@@ -122,7 +122,7 @@ def test_bodies_from_outside_are_read_or_refused(noise: bytes, at: int) -> None:
 
 
 def test_a_manifest_that_unpacks_to_much_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iceberg_manifests, "_MOST_UNPACKED_BYTES", 1024)
+    monkeypatch.setattr(iceberg_avro, "_MOST_UNPACKED_BYTES", 1024)
     _, body = written(entries(100))
     with pytest.raises(CorruptMarkerError, match="has more than any publisher writes"):
         [*read_entries(body, FORM, where="it")]
