@@ -647,8 +647,11 @@ def local_session(what: str) -> "SparkSession":
     with needs(what, extra="spark"):
         from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[*]").appName("dbio").config("spark.ui.enabled", "false")
-    return SparkSession.getActiveSession() or builder.config("spark.log.level", "ERROR").getOrCreate()
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    builder = SparkSession.builder.master("local[*]").appName("dbio")
+    for name, text in quiet.items():
+        builder = builder.config(name, text)
+    return SparkSession.getActiveSession() or builder.getOrCreate()
 
 
 def enable(

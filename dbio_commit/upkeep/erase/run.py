@@ -67,7 +67,6 @@ def erase(
     raises; CommitConflictError, TableNotFoundError, CorruptMarkerError, StoreError.
     """
     hands = Hands(store, clock, VacuumOptions(), dry_run=dry_run, control=Control(progress=progress), spread=None)
-    hands.set_time()
     if not dry_run:
         catch_up(store, clock)
     snapshot = read_snapshot(store, clock)
@@ -172,6 +171,7 @@ class _Erasure(TableVacuum):
 
     def _erase(self) -> bool:
         """One attempt. False if another process was faster to write a checkpoint: then nothing is lost, look again."""
+        self._hands.set_time()  # before any listing
         snapshot = read_snapshot(self._store, self._clock)
         self._seen = {*snapshot.log.pending} - snapshot.checkpoint.covered
         self._doomed = self._find(snapshot)
