@@ -202,7 +202,7 @@ def _iceberg_file(file: FileInfo, commit: _Commit, root: Path) -> Any:
     from pyiceberg.types import LongType, StringType
 
     told = file.statistics or {}
-    columns = ((1, told["id"], LongType()), (2, told["kind"], StringType()))
+    columns: Any = ((1, told["id"], LongType()), (2, told["kind"], StringType()))
     day = (datetime.fromisoformat(commit.day) - datetime(1970, 1, 1)).days
     return DataFile.from_args(
         content=DataFileContent.DATA,

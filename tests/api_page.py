@@ -37,6 +37,7 @@ RESULTS = {
     "dbio_commit.upkeep.copy": ["CopyReport"],
     "dbio_commit.upkeep.diff": ["Difference", "Total", "Change"],
     "dbio_commit.upkeep.drop": ["DropReport"],
+    "dbio_commit.upkeep.erase.report": ["EraseReport", "Pending"],
     "dbio_commit.upkeep.inspect": ["TransactionReport", "TransactionState"],
     "dbio_commit.upkeep.publish": ["Published"],
     "dbio_commit.upkeep.restore": ["RestorePlan"],

@@ -412,10 +412,10 @@ def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
 @st.composite
 def iceberg_metadata(draw: st.DrawFn) -> dict[str, Any]:
     """What dbio really wrote, or what another wrote above it, or something between."""
-    body = json.loads(really_published(1)["_iceberg/metadata/v1.metadata.json"][0])
+    body: dict[str, Any] = json.loads(really_published(1)["_iceberg/metadata/v1.metadata.json"][0])
     body["properties"]["dbio.number"] = str(draw(st.sampled_from([1, 2, 3, 10**14])))
     body["properties"]["dbio.table-id"] = draw(st.sampled_from(["t", "t", "u"]))
-    changes = {
+    changes: dict[str, list[Any]] = {
         "location": ["s3://other/_iceberg", ""], "current-snapshot-id": [1, -1], "last-column-id": [0, 10**30],
         "schemas": [[], [{"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": {"type": "?"}}]}]],
         "partition-specs": [[{"spec-id": 0, "fields": [{"source-id": 9, "field-id": 1, "name": "x"}]}]],
@@ -460,7 +460,7 @@ def _adding(path: str) -> dict[str, Any]:
 @cache
 def really_published(times: int) -> Objects:
     """By a table of this id and file, so many times in all formats, with a checkpoint of the last version."""
-    it = Beside({})
+    it = Beside({}, clock=ManualClock(seed=9))  # other random names than those that come later
     for number in range(times):
         it.table.publish([*Format])
         it.store.put(f"_committed_2{number}", bodies.to_json(_adding(bodies.data("2", number))))

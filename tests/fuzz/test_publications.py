@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.upkeep import drop
-from dbio_commit.upkeep.publish import delta, delta_log, is_published, places, spark
+from dbio_commit.upkeep.publish import Format, delta, delta_log, is_published, places, spark
 from dbio_commit.upkeep.publish.delta_log import DeltaListing
 from dbio_commit.upkeep.publish.remembered import Place, find
 from dbio_commit.upkeep.vacuum import table as vacuum_module
@@ -79,8 +79,8 @@ def count_to_numbers(store: Store, listing: DeltaListing, table_id: str) -> tupl
     return -1, None
 
 
-def clean_any_log(store: Store, table_id: str, horizon: Any) -> list[Entry]:
-    return delta_log.superseded(delta.look(store), horizon).entries
+def clean_any_log(store: Store, to: Format, table_id: str, horizon: Any) -> list[Entry]:
+    return delta_log.superseded(delta.look(store), horizon).entries if to is Format.DELTA else []
 
 
 def all_is_own(store: Store, entries: Iterable[Entry], table_id: str) -> list[list[Entry]]:

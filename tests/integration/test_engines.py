@@ -209,7 +209,8 @@ def test_for_iceberg_decimals_of_another_scale_are_rewritten_first(tmp_path: Pat
     assert table.compact(1, rewrite_types=True).other_types == 2
     (done,) = table.publish("iceberg")
     metadata = f"file://{table.url}/_iceberg/metadata/v{done.number}.metadata.json"
-    assert sorted(StaticTable.from_metadata(metadata).scan().to_arrow()["id"].to_pylist()) == IDS
+    found: list[Any] = StaticTable.from_metadata(metadata).scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == IDS
 
 
 def test_by_the_delta_log_polars_reads_wider_numbers_and_takes_a_respelled_column_for_null(tmp_path: Path) -> None:

@@ -75,7 +75,11 @@ def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: 
 
 
 def test_a_column_that_files_spell_otherwise_has_its_rows(tmp_path: Path) -> None:
-    for name, rows in {"one": {"Id": [1], "s": [{"In": 1}]}, "two": {"ID": [2], "S": [{"IN": 2}]}}.items():
+    files: dict[str, dict[str, Any]] = {
+        "one": {"Id": [1], "s": [{"In": 1}]},
+        "two": {"ID": [2], "S": [{"IN": 2}]},
+    }
+    for name, rows in files.items():
         path = tmp_path / "table" / f"{name}.parquet"
         path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table(rows), path)
@@ -136,7 +140,8 @@ def append(table: Table, number: int) -> None:
 
 
 def ids(catalog: SqlCatalog) -> list[int]:
-    return sorted(catalog.load_table("sales.events").scan().to_arrow()["id"].to_pylist())
+    found: list[Any] = catalog.load_table("sales.events").scan().to_arrow()["id"].to_pylist()
+    return sorted(found)
 
 
 def test_a_catalog_follows_by_compare_and_set(catalog: SqlCatalog, tmp_path: Path) -> None:

@@ -142,8 +142,9 @@ def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> 
         with table.begin() as transaction:
             schema = columns(**(kinds if narrow else wide))
             types = [arrow_type(field["type"]) for field in schema["fields"]]
-            values = zip(([1], [-7], [0.5], [Decimal("1.25")]), types, strict=True)
-            rows = pa.table([pa.array(value, kind) for value, kind in values], names=[*kinds])
+            values: list[Any] = [1, -7, 0.5, Decimal("1.25")]
+            each = zip(values, types, strict=True)
+            rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
             pq.write_table(rows, transaction.new_file())
             transaction.commit(schema)
         table.publish("iceberg")

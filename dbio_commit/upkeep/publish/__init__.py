@@ -18,7 +18,7 @@ from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import delta, iceberg, spark, symlink
+from dbio_commit.upkeep.publish import delta, iceberg, iceberg_upkeep, spark, symlink
 from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
@@ -68,7 +68,12 @@ _WAYS: Mapping[Format, _Way] = {
     Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own, spark.forget),
     Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own, symlink.forget),
     Format.ICEBERG: _Way(
-        iceberg.look, iceberg.put, iceberg.problems, iceberg.own, iceberg.forget, iceberg.find_superseded
+        iceberg.look,
+        iceberg.put,
+        iceberg_upkeep.problems,
+        iceberg_upkeep.own,
+        iceberg.forget,
+        iceberg_upkeep.find_superseded,
     ),
 }
 

@@ -29,6 +29,7 @@ from dbio_commit.upkeep.publish.iceberg_manifests import (
 )
 from dbio_commit.upkeep.publish.iceberg_merging import FULL_BYTES, to_merge
 from dbio_commit.upkeep.publish.iceberg_metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
+from dbio_commit.upkeep.publish.reading import is_there
 from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
 
 _SMALL_BYTES = 64 * 1024
@@ -195,9 +196,9 @@ class ManifestSink:
         self._open = None
 
     def _put(self, path: str, body: bytes) -> None:
-        self._paths.append(path)
-        if not self._store.put_if_absent(path, body) and self._store.get(path, limit_bytes=len(body)) != body:
+        if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
             raise StoreError(f"{self._store.url_of(path)} exists, and its name is random; publish again")
+        self._paths.append(path)
 
     def _token(self) -> str:
         return f"{self._clock.random_bits(128):032x}"

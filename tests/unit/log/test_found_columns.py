@@ -16,8 +16,7 @@ from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.table import Table
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.compact.run import _columns
-from dbio_commit.upkeep.publish.live import columns_of as published_columns
-from dbio_commit.upkeep.publish.live import read_live
+from dbio_commit.upkeep.publish.live import columns_of, read_live
 
 INT96 = pa.table({"id": pa.array([1], pa.uint32()), "at": pa.array([datetime(2026, 11, 26, tzinfo=UTC)])})
 
@@ -44,7 +43,7 @@ def test_all_find_the_same_columns(table: Table) -> None:
     spark = infer_schema(table.store, snapshot)
     assert spark is not None
     assert spark.jsonValue() == found
-    assert published_columns(table.store, read_live(table.store, table.clock)) == found
+    assert columns_of(table.store, read_live(table.store, table.clock)) == found
     inside = [field for field in found["fields"] if field["name"] != "n"]
     assert _columns(snapshot, table.store) == {"type": "struct", "fields": inside}
 

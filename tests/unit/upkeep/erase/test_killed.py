@@ -1,4 +1,7 @@
-"""An erasure that is killed at a call of the store is finished by the next; others beside it lose nothing."""
+"""An erasure that is killed at a call of the store is finished by the next; others beside it lose nothing.
+
+Rules: PROTOCOL.md 10.6.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""An erasure leaves no byte of the rows below the root, whatever happened to them before; the table stays whole."""
+"""An erasure leaves no byte of the rows below the root, whatever happened to them before; the table stays whole.
+
+Rules: PROTOCOL.md 10.6.
+"""
 
 from datetime import timedelta
 
@@ -118,13 +121,48 @@ def test_rows_that_were_deleted_before_are_erased_without_another_commit(by_day:
     assert_erased(table, report)
 
 
-def test_rows_that_vacuum_has_deleted_are_erased_from_markers_and_checkpoints() -> None:
+@pytest.mark.parametrize("checkpoint_after", [0, 20], ids=["forgotten", "named"])
+def test_rows_that_vacuum_has_deleted_are_erased_from_markers_and_checkpoints(checkpoint_after: int) -> None:
     table = with_history(by_day=False)
     deleting(table)(WHERE)
-    later(table, days=3)
-    vacuum_table(table, VacuumOptions())
-    assert traces(table.store)
+    later(table, minutes=1)
+    vacuum_table(table, VacuumOptions(retention_hours=0, force=True, checkpoint_after=checkpoint_after))
+    assert any(path.startswith("_committed_") for path in traces(table.store))
     assert_erased(table, erase_person(table, delete=_must_not))
+
+
+@pytest.mark.parametrize("files", [9, 40], ids=["one-range", "many-ranges"])
+def test_a_part_that_no_merge_is_due_for_is_written_anew_without_the_rows(files: int) -> None:
+    table = open_table()
+    create(table, by_day=True)
+    transaction = table.begin()
+    for i in range(files):
+        rows = {100 + i: f"x{i}"} | ({NUMBER: PERSON} if i in (1, files // 2, files - 1) else {})
+        put_file(table, transaction.new_file(partition={"day": f"e{i % 7}"}), rows, None)
+    transaction.commit(COLUMNS)
+    table.checkpoint()
+    report = erase_person(table)
+    assert report.ok
+    assert traces(table.store) == []
+    assert people(table) == {1: "ann"} | {100 + i: f"x{i}" for i in range(files)}
+    assert table.check().ok
+    write(table, {2: "bea"}, day="e1")
+    table.checkpoint()
+    assert people(table).keys() == {1, 2} | {100 + i for i in range(files)}
+
+
+def test_a_marker_with_values_goes_together_with_the_removed_files_that_only_it_shows() -> None:
+    """DBIO's readers, who know markers only, would take such a file for live."""
+    table = with_history(by_day=False)
+    other = write(table, {30: "hal"}, day="d9").added
+    with table.begin("rewrite") as transaction:
+        transaction.remove(other)
+        put_file(table, transaction.new_file(), {30: "hal", NUMBER: PERSON}, "d9")
+    report = erase_person(table)
+    assert report.ok
+    assert traces(table.store) == []
+    assert table.store.stat_many(other) == [None]
+    assert people(table) == {**LEFT, 30: "hal"}
 
 
 def _must_not(where: str) -> None:

@@ -113,6 +113,7 @@ def test_what_an_append_puts_grows_with_its_own_files_alone(table: Table) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2400)  # three minutes, if nothing else runs
 def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
     store, read = memory_of(table), 0
     for number in range(10_000):
@@ -471,7 +472,9 @@ def test_files_with_field_ids_of_another_table_are_refused_until_a_compaction_dr
     for i, one in enumerate((field, inner)):
         table = Table(tmp_path / str(i))
         with table.begin() as transaction:
-            pq.write_table(pa.table([pa.array([], one.type)], pa.schema([one])), transaction.new_file())
+            pq.write_table(
+                pa.Table.from_arrays([pa.array([], one.type)], schema=pa.schema([one])), transaction.new_file()
+            )
         assert table.history()[0].metrics["numFilesWithIds"] == 1
         with pytest.raises(InvalidInputError, match="has field ids of another table"):
             table.publish("iceberg")

@@ -61,7 +61,7 @@ class History:
         def each(make: Any) -> list[Any]:
             return [make() if chance.random() < 0.8 else None for _ in range(count)]
 
-        data: dict[str, pa.Array] = {
+        data: dict[str, Any] = {
             "i": pa.array(each(lambda: chance.randrange(-9, 9)), self.kinds["i"]),
             "f": pa.array(each(lambda: chance.choice([-0.0, 0.5, float("nan"), float("inf")])), self.kinds["f"]),
             "d": pa.array(each(lambda: Decimal(chance.randrange(-999, 999)).scaleb(-2)), self.kinds["d"]),

@@ -98,7 +98,8 @@ def test_a_list_is_read_as_it_was_written_also_by_pyiceberg(tmp_path: Path) -> N
     assert [it.contains_null for it in theirs.partitions or []] == [False] * 5 + [True]
     found = theirs.fetch_manifest_entry(io)
     assert [(it.status.value, it.snapshot_id, it.sequence_number) for it in found] == [(ADDED, 7, 5)] * 3
-    assert [*found[0].data_file.partition][1:4] == [Decimal("-1.50"), 1_600_000_000_000_001, "é %"]
+    partition: Any = found[0].data_file.partition
+    assert [*partition][1:4] == [Decimal("-1.50"), 1_600_000_000_000_001, "é %"]
     assert (found[0].data_file.lower_bounds, found[0].data_file.record_count) == ({1: b"a"}, 2)
 
 
@@ -159,7 +160,8 @@ def test_a_manifest_cannot_name_what_is_outside_of_the_table(url: str) -> None:
 def test_a_list_cannot_name_other_manifests(path: str) -> None:
     manifest, _ = written(entries(1))
     body = encode_list([manifest], "s3://t", snapshot_id=7, parent_id=None, sequence_number=5)
-    records = [{**it, "manifest_path": path.format(TOKEN)} for it in fastavro.reader(io.BytesIO(body))]
+    records: list[Any] = [*fastavro.reader(io.BytesIO(body))]
+    records = [{**it, "manifest_path": path.format(TOKEN)} for it in records]
     told = io.BytesIO()
     schema = json.loads(fastavro.reader(io.BytesIO(body)).metadata["avro.schema"])
     fastavro.writer(told, schema, records, codec="deflate")
