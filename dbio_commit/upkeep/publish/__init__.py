@@ -146,8 +146,8 @@ def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dic
 
 
 def published_at(store: Store, format: Format) -> datetime | None:
-    """When the table was last published in this format, by one listing; None if it never was."""
-    return max((it.modified for it in store.list_directory(DIRECTORIES[format]).entries), default=None)
+    """When the table was last published in this format, by a listing of its directory; None if it never was."""
+    return max((it.modified for it in store.list_files(DIRECTORIES[format])), default=None)
 
 
 _LAGS = "%s is behind in the format %s, until it is published again by the next commit, vacuum or `dbio publish`"

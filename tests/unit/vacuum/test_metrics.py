@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -158,6 +161,20 @@ def test_the_process_of_a_vacuum_says_which_publication_is_behind_since_when_and
 
 def lag(metrics: Metrics, format: str) -> float | None:
     return of(metrics, "publication_lag_seconds", format=format)
+
+
+@pytest.mark.parametrize("format", Format)
+def test_it_is_found_out_when_a_table_was_last_published(format: Format, published: Table, clock: ManualClock) -> None:
+    body = BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), body)
+    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+    write(published, bodies=[body.getvalue()], schema=schema)
+    assert published_at(published.store, format) is None
+    published.publish(format)
+    at = clock.now()
+    clock.advance(timedelta(hours=1))
+    write(published)
+    assert published_at(published.store, format) == at
 
 
 def test_a_dry_run_says_nothing_about_publications(published: Table) -> None:
