@@ -15,8 +15,7 @@ def erasable(table: Table, no_waits: None, monkeypatch: pytest.MonkeyPatch) -> T
     create(table, by_day=True)
     write(table, {1: "ann", NUMBER: PERSON})
     table.checkpoint()
-    monkeypatch.setattr(Table, "delete", lambda self, spark, where, **how: deleting(self)(where))
-    monkeypatch.setattr("dbio_commit.spark.api.local_session", lambda what: None)
+    monkeypatch.setattr(Table, "delete", lambda self, where, **how: deleting(self)(where))
     return table
 
 
