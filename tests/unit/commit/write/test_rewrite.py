@@ -249,10 +249,12 @@ def test_a_table_that_records_changes_gets_change_files(table: dbio.Table) -> No
     assert recorded(table, commit) == [(0, "t0", "delete")]
     commit = table.update({"text": "'new'"}, "id = 3")
     assert recorded(table, commit) == [(3, "new", "update_postimage"), (3, "t3", "update_preimage")]
-    [change] = table.changes(commit.tid, commit.tid)
-    assert change.tid == commit.tid
-    commit = table.delete("day = '2026-11-21'")
-    assert recorded(table, commit) == []
+    assert commit.marker.is_recorded
+    for where in ("day = '2026-11-21'", "id IN (2, 5)"):  # by the partition, and by all rows of a file
+        commit = table.delete(where)
+        info = commit.marker.dbio_commit
+        assert info is not None
+        assert (recorded(table, commit), info.whole) == ([], list(commit.marker.removed))
     assert not table.check().corrupt
 
 
