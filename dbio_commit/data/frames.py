@@ -89,7 +89,10 @@ def _once(reader: pa.RecordBatchReader) -> Callable[[], Iterator[pa.RecordBatch]
 
 
 def _of_capsule(frame: Any, *, is_stream: bool) -> Frame:
-    reader = pa.RecordBatchReader.from_stream(frame)
+    try:
+        reader = pa.RecordBatchReader.from_stream(frame)
+    except pa.ArrowInvalid as error:  # it has single values, as a Series has
+        raise InvalidInputError(f"a {type(frame).__name__} is no frame of rows with columns: {error!s:.200}") from None
     if is_stream:  # who knows whether it gives its rows twice
         return _frame(reader.schema, _once(reader), is_stream=True)
     return _frame(reader.schema, lambda: iter(pa.RecordBatchReader.from_stream(frame)))

@@ -180,6 +180,11 @@ def test_types_without_any_in_a_table_are_refused_by_name(kind: Any) -> None:
         read_frame(pa.table({"v": pa.array([None], kind)}))
 
 
+def test_a_single_column_is_no_frame() -> None:
+    with pytest.raises(InvalidInputError, match="a Series is no frame of rows with columns"):
+        read_frame(pl.Series([1, 2]))
+
+
 @pytest.mark.parametrize("given", [None, 1, "text", [{"a": 1}], {"a": [1]}, object()], ids=str)
 def test_what_is_no_frame_is_refused_and_the_message_lists_what_is_one(given: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"is no frame of rows: give a DataFrame of pandas.*from_pylist"):

@@ -59,6 +59,14 @@ def test_each_mode_does_what_it_does_with_spark(table: dbio.Table, mode: Any, le
     assert (len(rows(table)), commit.skipped) == (left, mode == "ignore")
 
 
+def test_a_frame_without_rows_is_a_commit_and_an_overwrite_by_it_empties_the_table(table: dbio.Table) -> None:
+    table.write(ROWS.slice(0, 0), partition_by="day")
+    assert (rows(table), kinds(table)["day"]) == ([], "date")
+    table.write(ROWS)
+    table.write(ROWS.slice(0, 0), "overwrite")
+    assert rows(table) == []
+
+
 def test_mode_error_refuses_a_table_and_an_unknown_mode_is_refused(table: dbio.Table) -> None:
     table.write(ROWS, "error")
     with pytest.raises(dbio.TableExistsError):

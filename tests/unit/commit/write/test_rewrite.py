@@ -1,6 +1,6 @@
 """Rows are deleted and changed without Spark: which files are written again, conflicts, changes, constraints."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from importlib import import_module
 from typing import Any
 
@@ -69,6 +69,16 @@ def test_rows_for_which_the_condition_is_null_stay(table: dbio.Table) -> None:
     table.delete("day != '2026-11-20'")
     assert ids(table) == [0, 2, 3, 5, 6, 8, 9, 11]
     assert metrics(table.delete("id > 100")) == {"numDeletedRows": 0}
+
+
+def test_times_without_a_zone_are_in_the_zone_that_is_given() -> None:
+    table = dbio.Table.over(MemoryStore(), ManualClock())
+    times = [datetime(2026, 11, 20, 9, tzinfo=UTC), datetime(2026, 11, 20, 11, tzinfo=UTC)]
+    table.write(pa.table({"id": [1, 2], "at": pa.array(times, pa.timestamp("us", "UTC"))}))
+    with pytest.raises(dbio.InvalidInputError, match="times without a zone need time_zone="):
+        table.delete("at > '2026-11-20 11:00:00'")
+    table.delete("at > '2026-11-20 11:00:00'", time_zone="Europe/Berlin")  # 10:00 in UTC
+    assert table.snapshot().to_arrow().column("id").to_pylist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -239,10 +249,12 @@ def test_a_table_that_records_changes_gets_change_files(table: dbio.Table) -> No
     assert recorded(table, commit) == [(0, "t0", "delete")]
     commit = table.update({"text": "'new'"}, "id = 3")
     assert recorded(table, commit) == [(3, "new", "update_postimage"), (3, "t3", "update_preimage")]
-    [change] = table.changes(commit.tid, commit.tid)
-    assert change.tid == commit.tid
-    commit = table.delete("day = '2026-11-21'")
-    assert recorded(table, commit) == []
+    assert commit.marker.is_recorded
+    for where in ("day = '2026-11-21'", "id IN (2, 5)"):  # by the partition, and by all rows of a file
+        commit = table.delete(where)
+        info = commit.marker.dbio_commit
+        assert info is not None
+        assert (recorded(table, commit), info.whole) == ([], list(commit.marker.removed))
     assert not table.check().corrupt
 
 
