@@ -193,6 +193,8 @@ def test_write_stream_writes_all_that_write_writes_and_gives_the_settings_back(
             trigger=ALL,
             name="wide",
             max_records_per_file=5,
+            message="hourly",
+            labels={"team": "sales"},
         )
         assert (spark.conf.get(_BYTES), spark.conf.get(_RECORDS)) == (before, "777")
         assert query.name == "wide"
@@ -201,7 +203,10 @@ def test_write_stream_writes_all_that_write_writes_and_gives_the_settings_back(
     assert read.schema.simpleString() == expected.schema.simpleString()
     assert rows(read) == rows(expected)
     assert apps(path) == [("wide", batch) for batch in range(3)]
-    assert all(file.rows and file.rows <= 5 for commit in dbio.Table(path).history() for file in commit.files)
+    history = dbio.Table(path).history()
+    assert all(file.rows and file.rows <= 5 for commit in history for file in commit.files)
+    said = {(it.message, it.labels["team"], it.provenance and it.provenance.spark_application) for it in history}
+    assert said == {("hourly", "sales", spark.sparkContext.applicationId)}
 
 
 def test_odd_partitions_come_back(spark: SparkSession, files: Files, path: str, tmp_path: Path) -> None:

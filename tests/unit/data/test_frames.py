@@ -185,7 +185,7 @@ def test_a_single_column_is_no_frame() -> None:
         read_frame(pl.Series([1, 2]))
 
 
-@pytest.mark.parametrize("given", [None, 1, "text", [{"a": 1}], {"a": [1]}, object()], ids=str)
+@pytest.mark.parametrize("given", [None, 1, "text", [{"a": 1}], {"a": [1]}, object()], ids=lambda it: type(it).__name__)
 def test_what_is_no_frame_is_refused_and_the_message_lists_what_is_one(given: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"is no frame of rows: give a DataFrame of pandas.*from_pylist"):
         read_frame(given)
