@@ -113,7 +113,7 @@ def test_what_an_append_puts_grows_with_its_own_files_alone(table: Table) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)  # three minutes, if nothing else runs
+@pytest.mark.timeout(2400)  # a quarter of an hour on a busy machine
 def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
     store, read = memory_of(table), 0
     for number in range(10_000):
