@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError, MissingPackageError, UnsupportedTableError
+from dbio_commit.base.errors import InvalidInputError, MissingPackageError, StoreError, UnsupportedTableError
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.publish import iceberg as iceberg_module
+from dbio_commit.upkeep.publish import iceberg_writing
 from tests import iceberg_reader
 from tests.builders import columns
 from tests.faults import calls_to, fail_with, heal, unwatched
@@ -113,7 +115,7 @@ def test_what_an_append_puts_grows_with_its_own_files_alone(table: Table) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)  # three minutes, if nothing else runs
+@pytest.mark.timeout(2400)  # a quarter of an hour on a busy machine
 def test_metadata_stays_small_over_ten_thousand_commits(table: Table) -> None:
     store, read = memory_of(table), 0
     for number in range(10_000):
@@ -349,6 +351,40 @@ def test_a_damaged_manifest_is_written_anew(table: Table) -> None:
     commit(table, "rewrite", files=1, remove=[next(iter(sorted(live(table))))])
     table.publish("iceberg")
     assert iceberg_reader.paths(store) == live(table)
+
+
+def test_a_version_whose_answer_was_lost_keeps_its_manifests(table: Table) -> None:
+    store = memory_of(table)
+    commit(table)
+    table.publish("iceberg")
+    commit(table)
+    store.after = fail_with(StoreError("no answer"), "put_if_absent", "*v2.metadata.json")
+    with pytest.raises(StoreError, match="no answer"):
+        table.publish("iceberg")
+    heal(store)
+    assert iceberg_reader.paths(store, 2) == live(table)
+    forget()
+    (done,) = table.publish("iceberg")
+    assert (done.number, done.is_new) == (2, False)
+
+
+def test_removed_files_that_no_manifest_names_lead_to_a_comparison(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, files=3)
+    table.publish("iceberg")
+    first, second, _ = sorted(live(table))
+    commit(table, "rewrite", files=0, remove=[first, second])
+    seen: list[Any] = []
+
+    def compared(*given: Any) -> tuple[()]:
+        seen.append(given)
+        return ()
+
+    monkeypatch.setattr(iceberg_writing, "paths_in", lambda entries, root, where: frozenset({first}))
+    monkeypatch.setattr(iceberg_module, "compared", compared)
+    table.publish("iceberg")
+    assert seen
 
 
 def test_a_publisher_that_lost_the_race_leaves_no_manifests(table: Table) -> None:
