@@ -11,7 +11,8 @@ from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.protocol.constraints import Constraints
 
-SCHEMA = pa.schema([pa.field("Id", pa.int64()), pa.field("twice", pa.int64()), pa.field("text", pa.string())])
+FIELDS: Any = {"Id": pa.int64(), "twice": pa.int64(), "text": pa.string()}
+SCHEMA = pa.schema(FIELDS)
 
 
 def checks(settings: dict[str, str], *lacks: str) -> RowChecks:
