@@ -18,8 +18,10 @@ from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import delta, iceberg, iceberg_upkeep, spark, symlink
+from dbio_commit.upkeep.publish import delta, spark, symlink
 from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
+from dbio_commit.upkeep.publish.iceberg import publication as iceberg
+from dbio_commit.upkeep.publish.iceberg import upkeep as iceberg_upkeep
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 

@@ -17,9 +17,9 @@ from dbio_commit.protocol.names import split
 from dbio_commit.protocol.types import decimal_digits
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.delta_log import to_ms
-from dbio_commit.upkeep.publish.iceberg_manifests import Counts, Entry, Form, Span, new_entry
-from dbio_commit.upkeep.publish.iceberg_schema import IcebergSchema, Path, fits_iceberg, spellings_in
-from dbio_commit.upkeep.publish.iceberg_values import bound_bytes, partition_value, scale_of
+from dbio_commit.upkeep.publish.iceberg.manifests import Counts, Entry, Form, Span, new_entry
+from dbio_commit.upkeep.publish.iceberg.schema import IcebergSchema, Path, fits_iceberg, spellings_in
+from dbio_commit.upkeep.publish.iceberg.values import bound_bytes, partition_value, scale_of
 from dbio_commit.upkeep.publish.live import Described, describe
 
 

@@ -15,8 +15,8 @@ from msgspec import field as struct_field
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
-from dbio_commit.upkeep.publish.iceberg_manifests import Form, is_list, is_manifest
-from dbio_commit.upkeep.publish.iceberg_schema import FIRST_PARTITION_ID, Field
+from dbio_commit.upkeep.publish.iceberg.manifests import Form, is_list, is_manifest
+from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field
 from dbio_commit.upkeep.publish.places import DIRECTORIES, by_number
 from dbio_commit.upkeep.publish.shown import ShownCommits
 

@@ -26,10 +26,10 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import refuse_unreadable
 from dbio_commit.upkeep.publish.delta_log import to_ms
 from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
-from dbio_commit.upkeep.publish.iceberg_avro import needs_fastavro
-from dbio_commit.upkeep.publish.iceberg_files import Entries
-from dbio_commit.upkeep.publish.iceberg_manifests import ADDED, Manifest, Span
-from dbio_commit.upkeep.publish.iceberg_metadata import (
+from dbio_commit.upkeep.publish.iceberg.avro import needs_fastavro
+from dbio_commit.upkeep.publish.iceberg.files import Entries
+from dbio_commit.upkeep.publish.iceberg.manifests import ADDED, Manifest, Span
+from dbio_commit.upkeep.publish.iceberg.metadata import (
     DIRECTORY,
     HINT,
     MOST_METADATA_BYTES,
@@ -49,14 +49,14 @@ from dbio_commit.upkeep.publish.iceberg_metadata import (
     version_path,
     versions_in,
 )
-from dbio_commit.upkeep.publish.iceberg_schema import (
+from dbio_commit.upkeep.publish.iceberg.schema import (
     IcebergSchema,
     has_other_types,
     iceberg_schema,
     name_mapping,
     partition_fields,
 )
-from dbio_commit.upkeep.publish.iceberg_writing import (
+from dbio_commit.upkeep.publish.iceberg.writing import (
     Before,
     ManifestSink,
     UnusableError,

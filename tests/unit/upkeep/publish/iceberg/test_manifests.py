@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import CorruptMarkerError
-from dbio_commit.upkeep.publish import iceberg_avro
-from dbio_commit.upkeep.publish.iceberg_avro import entry_schema
-from dbio_commit.upkeep.publish.iceberg_manifests import (
+from dbio_commit.upkeep.publish.iceberg import avro
+from dbio_commit.upkeep.publish.iceberg.avro import entry_schema
+from dbio_commit.upkeep.publish.iceberg.manifests import (
     ADDED,
     DELETED,
     EXISTING,
@@ -35,7 +35,7 @@ from dbio_commit.upkeep.publish.iceberg_manifests import (
     paths_in,
     read_entries,
 )
-from dbio_commit.upkeep.publish.iceberg_merging import to_merge
+from dbio_commit.upkeep.publish.iceberg.merging import to_merge
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -122,7 +122,7 @@ def test_bodies_from_outside_are_read_or_refused(noise: bytes, at: int) -> None:
 
 
 def test_a_manifest_that_unpacks_to_much_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iceberg_avro, "_MOST_UNPACKED_BYTES", 1024)
+    monkeypatch.setattr(avro, "_MOST_UNPACKED_BYTES", 1024)
     _, body = written(entries(100))
     with pytest.raises(CorruptMarkerError, match="has more than any publisher writes"):
         [*read_entries(body, FORM, where="it")]

@@ -11,9 +11,9 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_PATHS_BYTES, memory_of, too_much
-from dbio_commit.upkeep.publish.iceberg_avro import MOST_MANIFEST_BYTES
-from dbio_commit.upkeep.publish.iceberg_files import NewEntry
-from dbio_commit.upkeep.publish.iceberg_manifests import (
+from dbio_commit.upkeep.publish.iceberg.avro import MOST_MANIFEST_BYTES
+from dbio_commit.upkeep.publish.iceberg.files import NewEntry
+from dbio_commit.upkeep.publish.iceberg.manifests import (
     Entry,
     Form,
     Manifest,
@@ -27,8 +27,8 @@ from dbio_commit.upkeep.publish.iceberg_manifests import (
     paths_in,
     read_entries,
 )
-from dbio_commit.upkeep.publish.iceberg_merging import FULL_BYTES, to_merge
-from dbio_commit.upkeep.publish.iceberg_metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
+from dbio_commit.upkeep.publish.iceberg.merging import FULL_BYTES, to_merge
+from dbio_commit.upkeep.publish.iceberg.metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
 from dbio_commit.upkeep.publish.reading import is_there
 from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
 

@@ -15,9 +15,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish.iceberg import IcebergListing, find_last, get_metadata, list_all
-from dbio_commit.upkeep.publish.iceberg_avro import needs_fastavro
-from dbio_commit.upkeep.publish.iceberg_metadata import (
+from dbio_commit.upkeep.publish.iceberg.avro import needs_fastavro
+from dbio_commit.upkeep.publish.iceberg.metadata import (
     DIRECTORY,
     HINT,
     ROOT,
@@ -31,7 +30,8 @@ from dbio_commit.upkeep.publish.iceberg_metadata import (
     versions_in,
     writer_of,
 )
-from dbio_commit.upkeep.publish.iceberg_writing import UnusableError, read_list
+from dbio_commit.upkeep.publish.iceberg.publication import IcebergListing, find_last, get_metadata, list_all
+from dbio_commit.upkeep.publish.iceberg.writing import UnusableError, read_list
 from dbio_commit.upkeep.publish.places import Own
 from dbio_commit.upkeep.publish.remembered import Place
 from dbio_commit.upkeep.publish.urls import root_url

@@ -18,7 +18,7 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import iceberg as iceberg_module
-from dbio_commit.upkeep.publish import iceberg_writing
+from dbio_commit.upkeep.publish.iceberg import writing
 from tests import iceberg_reader
 from tests.builders import columns
 from tests.faults import calls_to, fail_with, heal, unwatched
@@ -381,7 +381,7 @@ def test_removed_files_that_no_manifest_names_lead_to_a_comparison(
         seen.append(given)
         return ()
 
-    monkeypatch.setattr(iceberg_writing, "paths_in", lambda entries, root, where: frozenset({first}))
+    monkeypatch.setattr(writing, "paths_in", lambda entries, root, where: frozenset({first}))
     monkeypatch.setattr(iceberg_module, "compared", compared)
     table.publish("iceberg")
     assert seen

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.upkeep.publish.bounds import Paths
-from dbio_commit.upkeep.publish.iceberg_avro import LIST_SCHEMA, UNREADABLE, entry_schema, needs_fastavro, records
-from dbio_commit.upkeep.publish.iceberg_schema import Field
-from dbio_commit.upkeep.publish.iceberg_values import Summary, plain, summarize
+from dbio_commit.upkeep.publish.iceberg.avro import LIST_SCHEMA, UNREADABLE, entry_schema, needs_fastavro, records
+from dbio_commit.upkeep.publish.iceberg.schema import Field
+from dbio_commit.upkeep.publish.iceberg.values import Summary, plain, summarize
 
 Entry = dict[str, Any]
 """One record of a manifest."""

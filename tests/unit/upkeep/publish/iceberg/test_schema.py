@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.types import TYPES
-from dbio_commit.upkeep.publish.iceberg_schema import (
+from dbio_commit.upkeep.publish.iceberg.schema import (
     Field,
     fits_iceberg,
     has_other_types,

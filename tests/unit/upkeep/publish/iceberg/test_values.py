@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dbio_commit.protocol.partition_values import write
 from dbio_commit.protocol.types import type_of
 from dbio_commit.protocol.types.bounds import shorten_max, shorten_min
-from dbio_commit.upkeep.publish.iceberg_schema import iceberg_type
-from dbio_commit.upkeep.publish.iceberg_values import (
+from dbio_commit.upkeep.publish.iceberg.schema import iceberg_type
+from dbio_commit.upkeep.publish.iceberg.values import (
     bound_bytes,
     partition_value,
     plain,

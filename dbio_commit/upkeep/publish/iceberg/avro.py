@@ -13,8 +13,8 @@ from typing import Any
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.base.packages import require
 from dbio_commit.upkeep.publish.bounds import too_much
-from dbio_commit.upkeep.publish.iceberg_schema import Field
-from dbio_commit.upkeep.publish.iceberg_values import avro_type
+from dbio_commit.upkeep.publish.iceberg.schema import Field
+from dbio_commit.upkeep.publish.iceberg.values import avro_type
 
 MOST_MANIFEST_BYTES = 64 * 1024**2
 """The most bytes of one manifest or list. A publisher begins another manifest at an eighth of this."""

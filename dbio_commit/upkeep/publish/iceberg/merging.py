@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import log10
 
-from dbio_commit.upkeep.publish.iceberg_avro import MOST_MANIFEST_BYTES
-from dbio_commit.upkeep.publish.iceberg_manifests import Manifest
+from dbio_commit.upkeep.publish.iceberg.avro import MOST_MANIFEST_BYTES
+from dbio_commit.upkeep.publish.iceberg.manifests import Manifest
 
 FULL_BYTES = MOST_MANIFEST_BYTES // 8
 """A publisher begins another manifest at this size."""
