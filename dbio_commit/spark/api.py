@@ -337,7 +337,7 @@ def constrain(
     Raises InvalidInputError for an expression that cannot be evaluated, and for rows that violate a constraint, with
     their number and an example; CommitConflictError if anything is committed meanwhile; and what `Table.set` raises.
 
-        dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
+        dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "true"})
     """
     with needs("dbio.constrain", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions
