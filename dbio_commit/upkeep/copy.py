@@ -40,7 +40,7 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
-from dbio_commit.upkeep.staged_copies import stage_copies
+from dbio_commit.upkeep.staged_copies import Copied, stage_copies
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
@@ -60,6 +60,16 @@ class CopyReport(Shown):
     """How many data files it has, also removed ones that vacuum has not deleted yet."""
     size: int
     """The size of these files, in bytes."""
+    copied_files: int
+    """How many files this call has copied."""
+    copied_size: int
+    """The size of the files that this call has copied, in bytes."""
+    resumed_files: int = 0
+    """How many more files an earlier call had copied, which was interrupted."""
+    removed_files: int = 0
+    """How many files an incremental copy has removed."""
+    is_new: bool = True
+    """Whether this call has committed: False if an incremental copy has found nothing new."""
 
 
 def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
@@ -69,7 +79,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     HistoryLostError if vacuum deletes a live file meanwhile, StoreError.
     """
     snapshot = read_snapshot(source, clock)
-    _refuse_source(source, snapshot, target)
+    refuse_source(source, snapshot, target)
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     tombstone = encode(Tombstone(everything=True, created=clock.now()))
@@ -93,7 +103,13 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         )
     publish_as_set(target, clock, snapshot.settings)
     return CopyReport(
-        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=copied.files, size=copied.size
+        url=target.url,
+        tid=snapshot.tid,
+        commits=len(snapshot.tids),
+        files=copied.files,
+        size=copied.size,
+        copied_files=copied.files,
+        copied_size=copied.size,
     )
 
 
@@ -104,11 +120,11 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     a table without commits, which `dbio drop` removes.
     """
     then = read_snapshot(source, clock, as_of=as_of)
-    _refuse_source(source, then, target)
+    refuse_source(source, then, target)
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
-    files = size = 0
+    copied = Copied()
     with begin(
         target,
         clock,
@@ -118,14 +134,22 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
         sets=settings,
     ) as transaction:
         for some in then.slices():
-            size += stage_copies(source, target, transaction, some.files, recorded_files(some.decided))
-            files += len(some.files)
+            copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
         transaction.vouch_for_rows()  # they are the rows of then
         commit = transaction.commit(then.schema)
-    return CopyReport(url=target.url, tid=commit.tid, commits=1, files=files, size=size)
+    return CopyReport(
+        url=target.url,
+        tid=commit.tid,
+        commits=1,
+        files=copied.files,
+        size=copied.size,
+        copied_files=copied.files,
+        copied_size=copied.size,
+    )
 
 
-def _refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
+def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
+    """Raises InvalidInputError if the source has no history, or if the target lies in it."""
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
             f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
