@@ -439,8 +439,8 @@ def copy(
 
     The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
     new times.) Commits during the copy are not copied: to move a table, stop its writers first. With --as-of, the copy
-    is another table, without the history. With --incremental, it is such a table, too, and each further run brings it
-    to the state of the original, by one commit: only files that are new are copied, and files that are gone are removed.
+    is another table, without the history. With --incremental, it is such a table, too. Each further run brings it to
+    the state of the original by one commit: it copies the files that are new, and removes the files that are gone.
 
     If a run was interrupted, run the same command again: it goes on.
     """

@@ -105,6 +105,10 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     return _report(target, changes, commit.tid, commits, copied, removed=commit.removed_files, is_new=True)
 
 
+def _columns(state: Snapshot) -> tuple[object, object]:
+    return state.schema, state.partition_columns
+
+
 def _report(
     target: Store,
     changes: _Changes,
@@ -166,8 +170,8 @@ def _refuse_others(had: Snapshot, app_id: str, source: Store) -> None:
                 "be a copy afterwards; nothing was copied: begin another copy at another path"
             )
         raise TableExistsError(
-            f"{had.url} has the commit {commit.tid}, which is none of an incremental copy of {source.url}; {_ELSEWHERE}, "
-            "where an incremental copy begins (a copy with the history cannot be continued)"
+            f"{had.url} has the commit {commit.tid}, which is none of an incremental copy of {source.url}; "
+            f"{_ELSEWHERE}, also if this is a copy with its history"
         )
 
 
@@ -179,7 +183,7 @@ def key_of(file: DataFile) -> str:
     return str(UUID(bytes=sha256(f"{file.size} {file.path}".encode()).digest()[:16]))
 
 
-def _key_in(path: str) -> str | None:
+def key_in(path: str) -> str | None:
     """The UUID in the name of a copy."""
     found = _KEY.match(names.split(path)[1])
     return found[1] if found else None
@@ -189,7 +193,7 @@ def _compare(source: Store, now: Snapshot, had: Snapshot | None) -> _Changes:
     came, gone, files, size = list[tuple[DataFile, FileInfo | None]](), list[str](), 0, 0
     is_moved = had is not None and had.partition_columns != now.partition_columns
     for original, copy in _shares(source, now, had):
-        has = {_key_in(file.path): file.path for file in (copy.files if copy and not is_moved else ())}
+        has = {key_in(file.path): file.path for file in (copy.files if copy and not is_moved else ())}
         new = list[DataFile]()
         for file in original.files:
             files, size = files + 1, size + max(file.size, 0)
@@ -282,7 +286,7 @@ def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> t
 
 def _copied_by(target: Store, tid: str) -> dict[str, tuple[str, int]]:
     """The path and the size of each copy that the transaction has made, by the UUID in its name."""
-    found = ((_key_in(it.path), it) for it in target.each_file() if names.is_of(it.path, tid))
+    found = ((key_in(it.path), it) for it in target.each_file() if names.is_of(it.path, tid))
     return {key: (it.path, it.size) for key, it in found if key}
 
 

@@ -46,8 +46,8 @@ def stage_copies(
     """Stages a copy of each file, in its partition, with what its writer recorded.
 
     The transaction writes to `target`. `looked_at` is as in `Transaction.add`. `name` returns the path of a copy, by
-    default a new one. The paths in `has` are there already, as whole copies, and are not copied again. Raises HistoryLostError if vacuum
-    deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
+    default a new one. The paths in `has` are there already, as whole copies, and are not copied again. Raises
+    HistoryLostError if vacuum deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
     """
     copies = [(file, name(file) if name else _name_copy(target, transaction, file)) for file in files]
 

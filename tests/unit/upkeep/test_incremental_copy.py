@@ -16,7 +16,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
-from dbio_commit.feed.position import Position, Start
+from dbio_commit.feed.position import Position
 from dbio_commit.protocol import names
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
