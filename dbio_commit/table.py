@@ -43,6 +43,7 @@ from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_state, copy_table
 from dbio_commit.upkeep.diff import Difference, compare_states
 from dbio_commit.upkeep.drop import DropReport, drop
+from dbio_commit.upkeep.incremental_copy import update_copy
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
@@ -833,7 +834,14 @@ class Table:
         self.refuse_partition()
         return compare_states(self.store, self.clock, first, second)
 
-    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None, *, as_of: AsOf = None) -> CopyReport:
+    def copy(
+        self,
+        path: str,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        as_of: AsOf = None,
+        incremental: bool = False,
+    ) -> CopyReport:
         """Copies the table as it is now to another, empty path: files, history, columns and settings.
 
         The times of the commits stay, so that time travel and streams go on with the copy; a tool that copies objects
@@ -843,14 +851,23 @@ class Table:
         With `as_of`, a time or a tid, it makes another table of the rows, columns and settings as of then: with an id
         of its own, and with one commit, before which it has no history.
 
-        Raises InvalidInputError if this is no dbio table, or if the state is not known any more; TableExistsError;
-        HistoryLostError if vacuum deletes a file meanwhile; StoreError.
+        With `incremental`, it makes such a table, too; and the next call brings this copy to the state as of then, or
+        now, by one commit: it copies only files that the copy lacks, and removes those that are gone. Columns,
+        partition columns and settings follow. If nothing differs, it commits nothing (`is_new`). Only these calls may
+        write to the copy.
 
-            dbio.Table("s3://lake/events").copy("s3://backup/events", as_of="2026-11-20T00:00:00Z")
+        After an interrupted call, the same call goes on with the files that were copied. Raises InvalidInputError if
+        this is no dbio table, or if the state is not known any more; TableExistsError, also for a table that is no
+        incremental copy of this one, or has commits of its own; HistoryLostError if vacuum deletes a file meanwhile;
+        CommitConflictError if another process writes to the copy; StoreError.
+
+            dbio.Table("s3://lake/events").copy("s3://backup/events", incremental=True)
         """
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
         other.refuse_partition()
+        if incremental:
+            return update_copy(self.store, other.store, self.clock, as_of)
         if as_of is not None:
             return copy_state(self.store, other.store, self.clock, as_of)
         return copy_table(self.store, other.store, self.clock)

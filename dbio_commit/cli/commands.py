@@ -430,24 +430,40 @@ def copy(
     as_of: Annotated[
         str | None, typer.Option(metavar="TIME|TID", help="Only a state: makes another table of it, with one commit.")
     ] = None,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", help="Only what is new since the last such copy, with one commit.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
     """Copy a table to another path: files, history, columns and settings, as they are now.
 
     The times of its commits stay, so that time travel and streams work on the copy. (Other tools give copied objects
     new times.) Commits during the copy are not copied: to move a table, stop its writers first. With --as-of, the copy
-    is another table, without the history.
+    is another table, without the history. With --incremental, it is such a table, too. Each further run brings it to
+    the state of the original by one commit: it copies the files that are new, and removes the files that are gone.
+
+    If a run was interrupted, run the same command again: it goes on.
     """
     with _errors(as_json):
         table = Table(path)
         with status("copying the table"):
-            report = table.copy(target, as_of=as_of)
+            report = table.copy(target, as_of=as_of, incremental=incremental)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
-        print_json({**facts, "size": report.size, "copied_from": table.url})
+        more = {"copied_files": report.copied_files, "copied_size": report.copied_size}
+        more |= {"resumed_files": report.resumed_files, "removed_files": report.removed_files, "new": report.is_new}
+        print_json({**facts, "size": report.size, **more, "copied_from": table.url})
+        return
+    what, resumed = files_text(report.files, report.size), report.resumed_files
+    if not report.is_new:
+        say(f"nothing is new: {report.url} has the state of {table.url}, {what}")
+    elif incremental:
+        new = f"{files_text(report.copied_files, report.copied_size)} copied, {report.removed_files:,} removed"
+        say(f"copied what is new in {table.url} to {report.url}: {new}; it has {what}")
     else:
-        what = files_text(report.files, report.size)
         say(f"copied {table.url} to {report.url}: {what}, {count_text(report.commits, 'commit')}")
+    if resumed:
+        say(f"{count_text(resumed, 'file')} had been copied by a run that was interrupted")
 
 
 @app.command("set")

@@ -221,6 +221,15 @@ class Store(ABC):
         with self.open_write(path) as stream:
             stream.write(body)
 
+    def copy_from(self, source: "Store", path: str, copy: str) -> bool:
+        """Copies an object of another store, or of this one, within the service: its bytes do not pass through here.
+
+        The copy appears at once, as from `open_write`. False if nothing was copied: the stores are not of one service,
+        the service does not copy objects, or it refused, for example since the credentials of this store may not read
+        the source. Then copy the bytes. S3 and Google copy in one bucket, and between buckets of one endpoint.
+        """
+        return False
+
     @abstractmethod
     def make_durable(self, paths: Iterable[str]) -> None:
         """From now on, the objects and the directories that gained them survive a power cut."""

@@ -11,9 +11,11 @@ _PIECE_BYTES = 8 * 1024 * 1024
 
 
 def copy_object(source: Store, path: str, target: Store, copy: str) -> None:
-    """Copies an object byte for byte, through this process. The copy is durable only after `make_durable`.
+    """Copies an object byte for byte: within the service if it can do that, otherwise through this process.
 
-    Raises ObjectNotFoundError, StoreError.
+    The copy is durable only after `make_durable`. Raises ObjectNotFoundError, StoreError.
     """
+    if target.copy_from(source, path, copy):
+        return
     with source.open_read(path) as original, target.open_write(copy) as stream:
         shutil.copyfileobj(original, stream, _PIECE_BYTES)

@@ -5,15 +5,18 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.base.logs import get_logger
 from dbio_commit.base.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.base.texts import visible
 from dbio_commit.store.contract import BATCHES, CONCURRENCY, Store, Tail
 from dbio_commit.store.location import Location
 from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload
+
+_log = get_logger(__name__)
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request. Of a larger one, this much is in memory at a time. A task may have many
@@ -36,6 +39,7 @@ class FsspecStore(Store):
         self._pid = 0
         self._identity: str | None = None
         self._principal: str | None = None
+        self._not_copied: frozenset[str] = frozenset()  # services and containers from which nothing can be copied
 
     # --- the client -----------------------------------------------------------------------------------------------
 
@@ -190,6 +194,28 @@ class FsspecStore(Store):
 
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
         return []  # a directory exists as long as an object in it does
+
+    # --- copies ---------------------------------------------------------------------------------------------------
+
+    def copy_from(self, source: Store, path: str, copy: str) -> bool:
+        if type(source) is not type(self) or source.identity in self._not_copied or not self._shares_service(source):
+            return False
+        try:
+            return self.call("copy an object to", copy, lambda: self.copy_within(source, path, copy))
+        except ObjectNotFoundError:  # of the source, which may be hidden from the credentials of this store
+            return False
+        except StoreError as error:
+            self._not_copied |= {source.identity}
+            _log.warning("%s: the service does not copy objects of %s by itself, so all bytes pass through this "
+                         "process: %s", self.url, source.url, error)  # fmt: skip
+            return False
+
+    def copy_within(self, source: Self, path: str, copy: str) -> bool:
+        """Asks the service for a copy, with the credentials of this store. False if it has no such request."""
+        return False
+
+    def _shares_service(self, other: Self) -> bool:
+        return self.identity.removesuffix(self._container) == other.identity.removesuffix(other._container)
 
     # --- all ------------------------------------------------------------------------------------------------------
 

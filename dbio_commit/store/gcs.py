@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, Self, cast
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
@@ -28,6 +28,9 @@ from dbio_commit.store.upload import Download
 
 PAGE = 1000
 """Objects in one page of a listing: the service's limit."""
+
+COPY_BYTES = 256 * 1024**2
+"""The most that the service copies to another location in one request."""
 
 READ_BYTES = 1024 * 1024
 """The least that is fetched if a stream is read in small pieces."""
@@ -185,6 +188,17 @@ class GcsStore(FsspecStore):
         return self._on_condition(
             "create", path, lambda: sync(self.fs.loop, self.fs.upload, *self._object(path), body, ifGenerationMatch="0")
         )
+
+    def copy_within(self, source: Self, path: str, copy: str) -> bool:
+        where, token = "b/{}/o/{}/rewriteTo/b/{}/o/{}", None
+        names = (*source._object(path), *self._object(copy))
+        while True:  # one request, unless the bucket is in another location or of another class
+            answer = self._ask("POST", where, *names, rewriteToken=token, maxBytesRewrittenPerCall=COPY_BYTES)
+            if answer.get("done"):
+                return True
+            before, token = token, answer.get("rewriteToken")
+            if not token or (token == before and not int(answer.get("totalBytesRewritten", 0))):
+                raise OSError("the service neither copies the object nor says how to go on")
 
     def delete_same(self, path: str, body: bytes) -> bool:
         try:

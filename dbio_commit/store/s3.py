@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -26,6 +26,9 @@ _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Expir
 _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
 _BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "500", "503"}
 
+
+COPY_BYTES = 1024**3
+"""The service copies a larger object in parts of this size. One request may copy at most 5 GiB."""
 
 _NO_SUCH_REQUEST = "this service does not support this request, or one of its headers; use another service"
 _NO_CONDITION = (
@@ -190,6 +193,33 @@ class S3Store(FsspecStore):
             reraise=True,
         )
         return self.call("create", path, lambda: retrying(put))
+
+    def copy_within(self, source: Self, path: str, copy: str) -> bool:
+        original = source._object(path)
+        size = self.fs.call_s3("head_object", **original)["ContentLength"]
+        if size <= COPY_BYTES:
+            self.fs.call_s3("copy_object", **self._object(copy), CopySource=original)
+        else:
+            self._copy_in_parts(original, copy, size)
+        return True
+
+    def _copy_in_parts(self, original: Mapping[str, str], copy: str, size: int) -> None:
+        upload = {**self._object(copy), "UploadId": ""}
+        upload["UploadId"] = self.fs.call_s3("create_multipart_upload", **self._object(copy))["UploadId"]
+
+        def copy_part(start: int) -> dict[str, Any]:
+            end = min(start + COPY_BYTES, size) - 1
+            part = {"PartNumber": start // COPY_BYTES + 1, "CopySourceRange": f"bytes={start}-{end}"}
+            answer = self.fs.call_s3("upload_part_copy", **upload, **part, CopySource=original)
+            return {"PartNumber": part["PartNumber"], "ETag": answer["CopyPartResult"]["ETag"]}
+
+        try:
+            parts = self.in_parallel(copy_part, range(0, size, COPY_BYTES), at_once=4)
+            self.fs.call_s3("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+        except BaseException:
+            with suppress(OSError, ClientError):
+                self.fs.call_s3("abort_multipart_upload", **upload)
+            raise
 
     def delete_same(self, path: str, body: bytes) -> bool:
         def delete() -> bool:

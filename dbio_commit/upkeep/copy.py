@@ -2,10 +2,10 @@
 
 A tool that only copies objects gives them new times, and so the copy loses the order of its commits. Here a checkpoint
 at the new place holds the whole history. Until the copy is complete, a tombstone there says that there is no table. If
-a copy was killed, `dbio drop` removes it.
+a copy was killed, the next one goes on with it, or `dbio drop` removes it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -32,15 +33,15 @@ from dbio_commit.protocol.commits import AsOf, recorded_files
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
-from dbio_commit.protocol.markers.tombstone import Tombstone
+from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import PARTITION_COLUMNS
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
-from dbio_commit.upkeep.staged_copies import stage_copies
+from dbio_commit.upkeep.staged_copies import Copied, stage_copies
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
@@ -60,6 +61,16 @@ class CopyReport(Shown):
     """How many data files it has, also removed ones that vacuum has not deleted yet."""
     size: int
     """The size of these files, in bytes."""
+    copied_files: int
+    """How many files this call has copied."""
+    copied_size: int
+    """The size of the files that this call has copied, in bytes."""
+    resumed_files: int = 0
+    """How many more files an earlier call had copied, which was interrupted."""
+    removed_files: int = 0
+    """How many files an incremental copy has removed."""
+    is_new: bool = True
+    """Whether this call has committed: False if an incremental copy has found nothing new."""
 
 
 def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
@@ -69,32 +80,115 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     HistoryLostError if vacuum deletes a live file meanwhile, StoreError.
     """
     snapshot = read_snapshot(source, clock)
-    _refuse_source(source, snapshot, target)
+    refuse_source(source, snapshot, target)
+    if names.DROPPED in target.stat_log(names.DROPPED):
+        tombstone = _take_over(target, clock, snapshot)
+        if names.DESCRIPTOR in target.stat_log(names.DESCRIPTOR):
+            return _finish(target, clock, tombstone)
+        has = _clear(target)
+    else:
+        tombstone, has = _claim(target, clock, snapshot), {}
+    target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
+    try:
+        copied = _copy_files(source, target, snapshot, has)
+        _write_history(source, target, clock, snapshot, gone=copied.gone)
+    except ObjectNotFoundError as error:  # a part of the checkpoint
+        raise HistoryLostError(
+            f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Copy again"
+        ) from error
+    _reveal(target, clock, tombstone, snapshot.settings)
+    return CopyReport(
+        url=target.url,
+        tid=snapshot.tid,
+        commits=len(snapshot.tids),
+        files=copied.files,
+        size=copied.size,
+        copied_files=copied.files - copied.resumed,
+        copied_size=copied.size - copied.resumed_size,
+        resumed_files=copied.resumed,
+    )
+
+
+# --- the place ------------------------------------------------------------------------------------------------------
+
+
+def _claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
+    """Creates the tombstone at an empty place."""
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
-    tombstone = encode(Tombstone(everything=True, created=clock.now()))
+    tombstone = _tombstone(clock, snapshot)
     if not create(target, names.DROPPED, tombstone):
         raise TableExistsError(f"another process copies to {target.url}, or drops a table there; copy to another path")
     if [entry.path for entry in target.list_files()] != [names.DROPPED]:
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
-    target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
-    try:
-        copied = _copy_files(source, target, snapshot)
-        _write_history(source, target, clock, snapshot, gone=copied.gone)
-    except ObjectNotFoundError as error:  # a part of the checkpoint
-        raise HistoryLostError(
-            f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Remove what was "
-            "copied with `dbio drop`, and copy again"
-        ) from error
+    return tombstone
+
+
+def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
+    return encode(Tombstone(everything=True, created=clock.now(), copy_of=snapshot.table_id, run=new_uuid(clock)))
+
+
+def _take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
+    """Replaces the tombstone of a copy that was interrupted. If that process is alive, it fails at its end."""
+    found = decode_tombstone(target.get(names.DROPPED), where=target.url_of(names.DROPPED))
+    if found.copy_of is None or found.copy_of != snapshot.table_id:
+        what = f"begun copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"
+        raise TableExistsError(
+            f"{target.url} holds what is left of a {what}; end that with `dbio drop`, or copy to another path"
+        )
+    tombstone = _tombstone(clock, snapshot)
+    target.replace(names.DROPPED, tombstone)
+    return tombstone
+
+
+def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
+    """Ends a copy of which the descriptor, and so everything, was written. Checks the live files."""
+    copy = read_snapshot(target, clock, even_dropped=True)
+    files = size = 0
+    for some in copy.slices():
+        live = [*some.files]
+        for file, entry in zip(live, target.stat_many([file.path for file in live]), strict=True):
+            if entry is None or file.size not in (UNKNOWN_SIZE, entry.size):
+                raise HistoryLostError(
+                    f"{target.url_of(file.path)} of the begun copy is missing, or has another size than the original; "
+                    "remove the copy with `dbio drop`, and copy again"
+                )
+        sizes = [max(size, 0) for commit in some.decided for size in added_sizes(commit.marker)]
+        files, size = files + len(sizes), size + sum(sizes)
+    _reveal(target, clock, tombstone, copy.settings)
+    return CopyReport(
+        url=target.url,
+        tid=copy.tid,
+        commits=len(copy.tids),
+        files=files,
+        size=size,
+        copied_files=0,
+        copied_size=0,
+        resumed_files=files,
+    )
+
+
+def _clear(target: Store) -> Mapping[str, int]:
+    """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path."""
+    entries = target.list_files()
+    markers = [it.path for it in entries if names.parse_log_name(it.path)]
+    for error in target.delete_many(markers).values():
+        raise error
+    return {it.path: it.size for it in entries if names.is_data_file(it.path)}
+
+
+def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -> None:
+    """Deletes the tombstone: the table is there."""
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(
-            f"another process has begun to drop the copy {target.url}; check what is there, and copy again"
+            f"another process has begun to copy to {target.url}, too, or to drop the copy; check what is there, and "
+            "copy again"
         )
-    publish_as_set(target, clock, snapshot.settings)
-    return CopyReport(
-        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=copied.files, size=copied.size
-    )
+    publish_as_set(target, clock, settings)
+
+
+# --- an earlier state -----------------------------------------------------------------------------------------------
 
 
 def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyReport:
@@ -104,11 +198,11 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     a table without commits, which `dbio drop` removes.
     """
     then = read_snapshot(source, clock, as_of=as_of)
-    _refuse_source(source, then, target)
+    refuse_source(source, then, target)
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
-    files = size = 0
+    copied = Copied()
     with begin(
         target,
         clock,
@@ -118,14 +212,22 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
         sets=settings,
     ) as transaction:
         for some in then.slices():
-            size += stage_copies(source, target, transaction, some.files, recorded_files(some.decided))
-            files += len(some.files)
+            copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
         transaction.vouch_for_rows()  # they are the rows of then
         commit = transaction.commit(then.schema)
-    return CopyReport(url=target.url, tid=commit.tid, commits=1, files=files, size=size)
+    return CopyReport(
+        url=target.url,
+        tid=commit.tid,
+        commits=1,
+        files=copied.files,
+        size=copied.size,
+        copied_files=copied.files,
+        copied_size=copied.size,
+    )
 
 
-def _refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
+def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
+    """Raises InvalidInputError if the source has no history, or if the target lies in it."""
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
             f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
@@ -141,29 +243,47 @@ class _Copied(NamedTuple):
     size: int
     gone: Collection[str]
     """The removed files that were not copied, since vacuum has deleted them."""
+    resumed: int
+    """How many of the files were there already."""
+    resumed_size: int
 
 
-def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> _Copied:
-    """Copies every file that a commit added and that is still there."""
-    files = size = 0
+# --- files and history ----------------------------------------------------------------------------------------------
+
+
+def _copy_files(source: Store, target: Store, snapshot: Snapshot, has: Mapping[str, int]) -> _Copied:
+    """Copies every file that a commit added and that is still there.
+
+    `has` are the sizes of those that were copied before: one of the recorded size is not copied again.
+    """
+    files = size = resumed = resumed_size = 0
     gone: set[str] = set()
     for some in snapshot.slices():
-        sizes = _copy_some(source, target, some)
+        sizes, before = _copy_some(source, target, some, has)
         files, size = files + len(sizes), size + sum(sizes.values())
+        resumed, resumed_size = resumed + len(before), resumed_size + sum(sizes[path] for path in before)
         gone.update(path for commit in some.decided for path in commit.marker.removed if path not in sizes)
-    return _Copied(files, size, gone)
+    return _Copied(files, size, gone, resumed, resumed_size)
 
 
-def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
-    """Copies the files of a slice. Returns their sizes, by path."""
+def _copy_some(
+    source: Store, target: Store, some: Snapshot, has: Mapping[str, int]
+) -> tuple[dict[str, int], Collection[str]]:
+    """Copies the files of a slice. Returns their sizes, by path, and the paths of those that were there already."""
     recorded = {
         path: size
         for commit in some.decided
         for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
     }
     live = {file.path for file in some.files}
+    whole = {path for path, size in recorded.items() if size != UNKNOWN_SIZE and has.get(path) == size}
 
     def copy(path: str) -> tuple[str, int] | None:
+        if path in whole:
+            return path, recorded[path]
+        if path in has:
+            for error in target.delete_many([path]).values():
+                raise error
         try:
             return path, _copy_file(source, target, path, recorded[path])
         except ObjectNotFoundError as error:
@@ -171,8 +291,7 @@ def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
                 return None  # vacuum has deleted it
             raise HistoryLostError(
                 f"the live file {source.url_of(path)} does not exist (any more); the copy is incomplete, and does not "
-                "count as a table. See `dbio check` of the original; remove what was copied with `dbio drop`, and copy "
-                "again"
+                "count as a table. Look at `dbio check` of the original, and copy again"
             ) from error
 
     found: dict[str, int] = {}
@@ -181,7 +300,7 @@ def _copy_some(source: Store, target: Store, some: Snapshot) -> dict[str, int]:
         copies = source.in_parallel(copy, paths[start : start + _AT_ONCE], at_once=COPIES)
         found.update(filter(None, copies))
     target.make_durable(found)
-    return found
+    return found, whole
 
 
 def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
@@ -191,7 +310,7 @@ def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
     if recorded not in (UNKNOWN_SIZE, size):
         raise StoreError(
             f"the marker of {source.url_of(path)} records {recorded} bytes, but its copy has {size}; see `dbio check` "
-            "of the original, remove what was copied with `dbio drop`, and copy again"
+            "of the original, and copy again"
         )
     return size
 

@@ -75,6 +75,7 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     Called again after a failure, it continues. Raises InvalidInputError if there are commits (without `everything`), or
     if it is not a dbio table. Raises TableNotFoundError, and StoreError if something could not be deleted.
     """
+    _end_copy(store, clock)
     for _ in range(_ROUNDS):
         if (tombstone := _find_tombstone(store, everything=everything)) is not None:
             break
@@ -124,6 +125,12 @@ def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
         return log.dropped
     _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # no commit may be deleted, or was deleted, with it
     return None
+
+
+def _end_copy(store: Store, clock: Clock) -> None:
+    """If the tombstone is that of a copy, replaces it, so that no process goes on with what is deleted."""
+    if parse_log(store.list_log()).dropped and (found := _read_tombstone(store)).copy_of:
+        store.replace(names.DROPPED, encode(Tombstone(everything=found.everything, created=clock.now())))
 
 
 def _read_tombstone(store: Store) -> Tombstone:

@@ -4,8 +4,9 @@ A path is never used twice, so a file that comes back gets a new name.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from dbio_commit.base.errors import HistoryLostError, ObjectNotFoundError, StoreError
 from dbio_commit.commit.transaction import Transaction
@@ -18,6 +19,19 @@ from dbio_commit.store.copying import COPIES, copy_object
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 
+class Copied(NamedTuple):
+    """How much was copied."""
+
+    files: int = 0
+    size: int = 0
+    """In bytes."""
+    resumed: int = 0
+    """How many more files were there already."""
+
+    def plus(self, other: "Copied") -> "Copied":
+        return Copied(self.files + other.files, self.size + other.size, self.resumed + other.resumed)
+
+
 def stage_copies(
     source: Store,
     target: Store,
@@ -26,25 +40,39 @@ def stage_copies(
     known: Mapping[str, FileInfo],
     *,
     looked_at: bool = True,
-) -> int:
-    """Stages a copy of each file, in its partition, with what its writer recorded. Returns how many bytes they have.
+    name: Callable[[DataFile], str] | None = None,
+    has: Collection[str] = (),
+) -> Copied:
+    """Stages a copy of each file, in its partition, with what its writer recorded.
 
-    The transaction writes to `target`. `looked_at` is as in `Transaction.add`. Raises HistoryLostError if vacuum
-    deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
+    The transaction writes to `target`. `looked_at` is as in `Transaction.add`. `name` returns the path of a copy, by
+    default a new one. The paths in `has` are there already, as whole copies, and are not copied again. Raises
+    HistoryLostError if vacuum deletes a file meanwhile; StoreError, also for a copy of another size than recorded.
     """
-    copies = [(file, _name_copy(target, transaction, file)) for file in files]
-    sizes = source.in_parallel(lambda pair: _copy_file(source, pair[0], target, pair[1]), copies, at_once=COPIES)
+    copies = [(file, name(file) if name else _name_copy(target, transaction, file)) for file in files]
+
+    def copy(pair: tuple[DataFile, str]) -> int:
+        file, path = pair
+        return file.size if path in has else _copy_file(source, file, target, path)
+
+    sizes = source.in_parallel(copy, copies, at_once=COPIES)
     target.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for (file, path), size in zip(copies, sizes, strict=True):
         info = known.get(file.path) or FileInfo(path=path, size=size)
         added = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
         transaction.add([added], looked_at=looked_at)
-    return sum(sizes)
+    new = [size for (_, path), size in zip(copies, sizes, strict=True) if path not in has]
+    return Copied(len(new), sum(new), len(sizes) - len(new))
+
+
+def suffix_of(path: str) -> str:
+    """The end of the name of a data file, from which tools know its compression: ".snappy.parquet"."""
+    suffix = _SUFFIX.search(path)
+    return suffix[0] if suffix else ".parquet"
 
 
 def _name_copy(target: Store, transaction: Transaction, file: DataFile) -> str:
-    suffix = _SUFFIX.search(file.path)
-    url = transaction.new_file(suffix[0] if suffix else ".parquet", file.partition)
+    url = transaction.new_file(suffix_of(file.path), file.partition)
     return url.removeprefix(f"{target.url}/")
 
 

@@ -76,12 +76,26 @@ def list_levels(
     return Levels(listed, sorted(level, key=_prefix))
 
 
+def groups_of(snapshot: Snapshot, directories: Sequence[str]) -> list[Sequence[str]]:
+    """The directories in groups of about `SHARE_ROWS`. They are sorted by prefix, and so are the groups."""
+    weights = snapshot.weigh(directories) if directories else []
+    if sum(weights) <= SHARE_ROWS:
+        return [directories] if directories else []
+    starts, total = [0], 0.0
+    for i, weight in enumerate(weights):
+        if total and total + weight > SHARE_ROWS:
+            starts.append(i)
+            total = 0.0
+        total += weight
+    return [directories[start:stop] for start, stop in pairwise([*starts, len(directories)])]
+
+
 def divide(snapshot: Snapshot, below: Sequence[str]) -> Iterator[Share]:
     """Divides a table with these directories below its top levels. A small table is one share.
 
     Together the shares have all paths, and each path is in one of them. The first has what is in the top levels.
     """
-    groups = _groups(snapshot, below)
+    groups = groups_of(snapshot, below)
     if len(groups) <= 1:
         yield Share(below, True, snapshot.below(Subtrees((), is_rest=True)))
         return
@@ -126,7 +140,7 @@ def each_object(store: Store, snapshot: Snapshot) -> Iterator[Entry]:
         for directory in listing.directories:
             if not names.is_data_file(directory):
                 yield from store.list_files(directory)
-    for directories in _groups(snapshot, levels.below):
+    for directories in groups_of(snapshot, levels.below):
         for found in store.ask_each(store.list_below, store.neighbours(directories, CONCURRENCY)):
             yield from found
 
@@ -138,19 +152,6 @@ def _are_too_large(level: Sequence[str], snapshot: Snapshot) -> bool:
         return False
     weights = snapshot.weigh(sorted(level, key=_prefix))
     return max(weights) > 2 * SHARE_ROWS and len(level) * _PAGE * 10 < sum(weights)
-
-
-def _groups(snapshot: Snapshot, directories: Sequence[str]) -> list[Sequence[str]]:
-    weights = snapshot.weigh(directories) if directories else []
-    if sum(weights) <= SHARE_ROWS:
-        return [directories] if directories else []
-    starts, total = [0], 0.0
-    for i, weight in enumerate(weights):
-        if total and total + weight > SHARE_ROWS:
-            starts.append(i)
-            total = 0.0
-        total += weight
-    return [directories[start:stop] for start, stop in pairwise([*starts, len(directories)])]
 
 
 def _prefix(directory: str) -> str:

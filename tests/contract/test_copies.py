@@ -3,10 +3,17 @@
 Rules: PROTOCOL.md 9.12.
 """
 
+import random
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.store.copying import copy_object
 from dbio_commit.table import Table
+from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep.copy import copy_table
 from tests.builders import columns
 from tests.contract.places import Place
@@ -59,3 +66,69 @@ def test_the_times_that_a_writer_sees_are_those_that_a_reader_sees(shared: Place
         write(table, schema=columns("a"))
     write(Table.over(shared.open()), "overwrite", schema=columns("b"))
     assert Table.over(shared.open()).snapshot().redated_until is None
+
+
+# --- within a service -------------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_copied_within_the_service_if_it_can_do_that(remote: Place) -> None:
+    source, target = remote.open("/table"), remote.open("/copy")
+    path = "day=a%2Fb c/ü + %41.parquet"
+    source.put_if_absent(path, b"rows")
+    with patch.object(type(source), "open_read", side_effect=AssertionError("the bytes pass through this process")):
+        is_copied = target.copy_from(source, path, f"x/{path}")
+    assert is_copied == (remote.kind in ("s3", "gcs"))
+    copy_object(source, path, target, f"x/{path}")
+    assert target.get(f"x/{path}") == b"rows"
+    assert target.stat(f"x/{path}").size == 4
+    assert not target.copy_from(source, "nothing.parquet", "y.parquet")
+    with pytest.raises(ObjectNotFoundError):
+        copy_object(source, "nothing.parquet", target, "y.parquet")
+    assert [it.path for it in target.list_files()] == [f"x/{path}"]
+    assert not target.copy_from(MemoryStore(), path, "y.parquet")
+
+
+@pytest.mark.server
+def test_a_large_object_is_copied_in_parts(s3: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dbio_commit.store.s3.COPY_BYTES", 5 * 1024**2)
+    source: Any = s3.open("/table")
+    target: Any = s3.open("/copy")
+    body = random.Random(1).randbytes(11 * 1024**2)
+    with source.open_write("a.parquet") as stream:
+        stream.write(body)
+    assert target.copy_from(source, "a.parquet", "b.parquet")
+    assert target.get("b.parquet") == body
+    with patch.object(target.fs, "call_s3", side_effect=failing(target.fs.call_s3, "complete_multipart_upload")):
+        assert not target.copy_from(source, "a.parquet", "c.parquet")
+    assert not target.list_unfinished()
+    assert [it.path for it in target.list_files()] == ["b.parquet"]
+
+
+def failing(call: Callable[..., Any], operation: str) -> Callable[..., Any]:
+    def called(method: str, *given: Any, **options: Any) -> Any:
+        if method == operation:
+            raise OSError("503")
+        return call(method, *given, **options)
+
+    return called
+
+
+@pytest.mark.server
+def test_if_the_service_refuses_a_copy_the_bytes_are_copied(s3: Place) -> None:
+    source: Any = s3.open("/table")
+    target: Any = s3.open("/copy")
+    source.put_if_absent("a.parquet", b"rows")
+    refused: list[str] = []
+    asked = target.fs.call_s3
+
+    def refuse(method: str, *given: Any, **options: Any) -> Any:
+        if method == "copy_object":
+            refused.append(method)
+            raise PermissionError("AccessDenied")
+        return asked(method, *given, **options)
+
+    with patch.object(target.fs, "call_s3", side_effect=refuse):
+        for copy in ("b.parquet", "c.parquet"):
+            copy_object(source, "a.parquet", target, copy)
+            assert target.get(copy) == b"rows"
+    assert len(refused) == 1, "it is not asked again"

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_utc, written
+from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_body, in_utc, written
 
 
 class Tombstone(Body, frozen=True, kw_only=True):
@@ -13,6 +13,10 @@ class Tombstone(Body, frozen=True, kw_only=True):
     everything: bool
     """Whether commits may be deleted; otherwise the table must have none."""
     created: datetime
+    copy_of: TableId | None = None
+    """If the table is a copy that is not complete yet: the id of the table. A drop leaves this out."""
+    run: TableId | None = None
+    """A random UUID of the process that copies."""
 
     def __post_init__(self) -> None:
         in_utc(self, "created")

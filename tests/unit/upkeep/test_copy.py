@@ -9,8 +9,10 @@ import random
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -34,7 +36,7 @@ from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_state, copy_table
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns
-from tests.faults import Killed, heal, once
+from tests.faults import Killed, Killer, fail_with, heal, once
 from tests.writers import contents, live, stage, write, write_days
 
 DAY = timedelta(days=1)
@@ -334,6 +336,135 @@ def test_a_copy_that_is_killed_anywhere_is_no_table_or_the_whole_table(
                 copy_table(table.store, store, clock)
         heal(store)
         assert contents(target) == wanted
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after the call"])
+def test_a_copy_that_is_killed_at_any_call_goes_on(
+    table: Table, clock: ManualClock, days: list[str], after: bool
+) -> None:
+    states = [sorted(file.path for file in table.snapshot(tid).files) for tid in days]
+    call, is_killed, resumed = 0, True, set[int]()
+    while is_killed:
+        store = MemoryStore(clock, url=f"memory://target-{after}-{call}")
+        killer = Killer(store, call, after)
+        with suppress(BaseException):
+            copy_table(table.store, store, clock)
+        is_killed = killer.dead
+        heal(store)
+        target = Table.over(store, clock)
+        if is_killed and not contents(target):
+            clock.advance(timedelta(minutes=1))
+            resumed.add(copy_table(table.store, store, clock).resumed_files)
+        assert [sorted(file.path for file in target.snapshot(tid).files) for tid in days] == states
+        assert contents(target) == contents(table)
+        assert target.history() == table.history()
+        assert target.check().ok
+        assert names.DROPPED not in store.objects
+        call += 1
+    assert call > 15
+    assert resumed == {0, 1, 2, 3, 4, 5, 6}
+
+
+def interrupt(table: Table, target: Table, *, at: str = names.DESCRIPTOR) -> None:
+    """A copy that is killed just before it creates this object."""
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = fail_with(Killed(), "put_if_absent", at)
+    with pytest.raises(Killed):
+        copy_table(table.store, target.store, table.clock)
+    heal(target.store)
+
+
+def test_an_interrupted_copy_goes_on_with_the_table_as_it_is_by_then(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    interrupt(table, target)
+    write(table, "overwrite", bodies=[b"new"])
+    clock.advance(10 * DAY)
+    assert vacuum_table(table, VacuumOptions(checkpoint_after=0)).ok
+    write(table, bodies=[b"newer"])
+    report = copy_table(store, target.store, clock)
+    assert (report.copied_files, report.copied_size) == (2, 8)
+    assert contents(target) == [b"new", b"newer"]
+    assert target.history() == table.history()
+    for _ in range(2):
+        clock.advance(10 * DAY)
+        assert vacuum_table(target, VacuumOptions(checkpoint_after=0)).ok
+    assert {it.path for it in target.store.list_files() if not it.path.startswith("_")} == live(table)
+
+
+@pytest.mark.parametrize("wrong", ["shorter", "gone"])
+def test_a_copied_file_of_the_wrong_size_is_copied_again(tmp_path: Path, wrong: str) -> None:
+    table, target = (Table.over(Table(tmp_path / name).store) for name in ("table", "target"))
+    for number in range(3):
+        write(table, bodies=[b"body %d" % number])
+    with patch("dbio_commit.upkeep.copy._write_history", side_effect=Killed), pytest.raises(Killed):
+        table.copy(target.url)
+    path = Path(target.url, min(live(table)))
+    path.write_bytes(b"bo") if wrong == "shorter" else path.unlink()
+    report = table.copy(target.url)
+    assert (report.copied_files, report.copied_size, report.resumed_files, report.files) == (1, 6, 2, 3)
+    assert contents(target) == contents(table)
+
+
+def test_nothing_goes_on_with_a_copy_of_another_table_or_with_a_dropped_one(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    interrupt(table, target)
+    other = Table.over(MemoryStore(clock, url="memory://other"), clock)
+    write(other)
+    with pytest.raises(TableExistsError, match="begun copy of the table"):
+        copy_table(other.store, target.store, clock)
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = fail_with(Killed(), "delete", "part*")
+    with pytest.raises(Killed):
+        target.drop(everything=True)
+    heal(target.store)
+    with pytest.raises(TableExistsError, match="a table that was dropped"):
+        copy_table(table.store, target.store, clock)
+    target.drop(everything=True)
+    assert not target.store.objects
+    copy_table(table.store, target.store, clock)
+    assert contents(target) == contents(table)
+
+
+def test_a_copy_that_only_lacks_its_end_is_checked_before_it_is_a_table(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = fail_with(Killed(), "delete", names.DROPPED)
+    with pytest.raises(Killed):
+        copy_table(table.store, target.store, clock)
+    heal(target.store)
+    path = max(live(table))
+    body = target.store.objects.pop(path)
+    with pytest.raises(HistoryLostError, match="is missing, or has another size"):
+        copy_table(table.store, target.store, clock)
+    assert contents(target) == []
+    target.store.objects[path] = body
+    report = copy_table(table.store, target.store, clock)
+    assert (report.files, report.copied_files, report.resumed_files) == (6, 0, 6)
+    assert contents(target) == contents(table)
+
+
+def test_of_two_copies_to_one_place_the_later_one_counts(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    for operation, pattern in [("write", "part*"), ("put_if_absent", "_*"), ("delete", names.DROPPED)]:
+        for nth in (1, 2, 4):
+            store = MemoryStore(clock, url=f"memory://{operation}-{nth}")
+            done: list[object] = []
+            store.before = once(
+                operation,
+                pattern,
+                lambda store=store, done=done: done.append(copy_table(table.store, store, clock)),  # type: ignore[misc]
+                nth=nth,
+            )
+            with suppress(DbioError):
+                done.append(copy_table(table.store, store, clock))
+            heal(store)
+            assert done
+            assert contents(Table.over(store, clock)) == contents(table)
+            assert Table.over(store, clock).check().ok
 
 
 def _die(now: bool) -> None:

@@ -19,6 +19,7 @@ from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep import walk as walks
 from dbio_commit.upkeep.check import CheckReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
+from dbio_commit.upkeep.incremental_copy import key_in, key_of, update_copy
 from tests import builders
 from tests.builders import NOW, OLD, columns, data
 from tests.faults import once
@@ -279,6 +280,30 @@ def test_a_copy_of_a_table_with_parts_has_the_same_history(seed: int) -> None:
     data_of = [{path: it for path, it in as_memory(table).objects.items() if "/" in path} for table in copies]
     assert data_of[0].keys() == data_of[1].keys()
     assert replace(copies[1].check(), garbage={}) == replace(copies[0].check(), garbage={})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_incremental_copy_of_a_table_with_parts_copies_only_what_is_new(seed: int) -> None:
+    world = some_world(seed, healthy=True)
+    copy = Table.over(MemoryStore(world.clock, url="memory://copy"), world.clock)
+    original = in_parts(world.table())
+    before = {file.path for file in original.snapshot().files}
+    with in_slices():
+        update_copy(original.store, copy.store, world.clock)
+    copy.checkpoint()
+    copy = in_parts(copy)
+    for _ in range(5):
+        world.act()
+    checkpoint(world)
+    original = in_parts(world.table())
+    with in_slices():
+        report = update_copy(original.store, copy.store, world.clock)
+        assert not update_copy(original.store, copy.store, world.clock).is_new
+    now, has = original.snapshot(), copy.snapshot()
+    after = {file.path for file in now.files}
+    assert (report.copied_files, report.removed_files) == (len(after - before), len(before - after))
+    assert sorted(map(key_of, now.files)) == sorted(filter(None, (key_in(file.path) for file in has.files)))
+    assert (has.schema, has.settings, has.partition_columns) == (now.schema, now.settings, now.partition_columns)
 
 
 def as_memory(table: Table) -> MemoryStore:
