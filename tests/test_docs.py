@@ -328,8 +328,8 @@ def test_the_command_line_runs_as_a_module() -> None:
     assert all(name in shown.stdout for name in named)
     shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
     run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
-    others = {"drop", "jar", "serve", "doctor"}
-    where = "drop takes a minute, jar is in test_committer_sessions, serve in test_serve, doctor in test_doctor"
+    others = {"drop", "jar", "serve", "doctor", "erase"}
+    where = "drop takes a minute, jar is in test_committer_sessions, serve in test_serve, doctor and erase in tests of their names"
     assert run == named - others, where
 
 
