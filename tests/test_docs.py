@@ -329,7 +329,7 @@ def test_the_command_line_runs_as_a_module() -> None:
     shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
     run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
     others = {"drop", "jar", "serve", "doctor", "erase"}
-    where = "drop takes a minute, jar is in test_committer_sessions, serve in test_serve, doctor and erase in tests of their names"
+    where = "drop takes a minute, jar is in test_committer_sessions, the others in tests of their names"
     assert run == named - others, where
 
 

@@ -75,7 +75,7 @@ def test_times_without_a_zone_are_in_the_zone_that_is_given() -> None:
     table = dbio.Table.over(MemoryStore(), ManualClock())
     times = [datetime(2026, 11, 20, 9, tzinfo=UTC), datetime(2026, 11, 20, 11, tzinfo=UTC)]
     table.write(pa.table({"id": [1, 2], "at": pa.array(times, pa.timestamp("us", "UTC"))}))
-    with pytest.raises(dbio.InvalidInputError, match="times without a zone need time_zone="):
+    with pytest.raises(dbio.InvalidInputError, match="a time without a zone needs time_zone="):
         table.delete("at > '2026-11-20 11:00:00'")
     table.delete("at > '2026-11-20 11:00:00'", time_zone="Europe/Berlin")  # 10:00 in UTC
     assert table.snapshot().to_arrow().column("id").to_pylist() == [1]

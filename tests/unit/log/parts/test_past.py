@@ -93,7 +93,7 @@ def test_a_file_that_vacuum_has_deleted_refuses_the_state() -> None:
             settled = made.settled()
             expected, found = as_of(made, flat(settled), then), as_of(made, settled, then)
             assert found == expected
-            assert "vacuumed since, first" in str(found)
+            assert "vacuumed or erased since, first" in str(found)
 
 
 def test_where_nothing_was_removed_since_a_state_reads_only_what_may_match() -> None:
