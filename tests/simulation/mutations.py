@@ -1211,7 +1211,7 @@ def commit_copies_that_a_power_cut_may_take() -> Iterator[None]:
     """A restore does not make durable what it has copied."""
     copied = staged_copies.stage_copies
 
-    def mutated(source: Store, target: Store, *arguments: Any, **options: Any) -> int:
+    def mutated(source: Store, target: Store, *arguments: Any, **options: Any) -> staged_copies.Copied:
         careless: Any = copy(target)
         careless.make_durable = lambda paths: None
         return copied(source, careless, *arguments, **options)
