@@ -30,11 +30,12 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, recorded_files
-from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
 from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.markers.turn import Turn
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
@@ -83,7 +84,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     refuse_source(source, snapshot, target)
     if names.DROPPED in target.stat_log(names.DROPPED):
         tombstone = _take_over(target, clock, snapshot)
-        if names.DESCRIPTOR in target.stat_log(names.DESCRIPTOR):
+        if _has_all(target, read_last_turn(source, snapshot.log)):
             return _finish(target, clock, tombstone)
         has = _clear(target)
     else:
@@ -143,7 +144,7 @@ def _take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
 
 
 def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
-    """Ends a copy of which the descriptor, and so everything, was written. Checks the live files."""
+    """Ends a copy of which everything was written. Checks the live files."""
     copy = read_snapshot(target, clock, even_dropped=True)
     files = size = 0
     for some in copy.slices():
@@ -169,13 +170,28 @@ def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
     )
 
 
+def _has_all(target: Store, last_turn: int) -> bool:
+    """Whether an interrupted copy has written everything but its end.
+
+    The descriptor alone does not prove it: a process that others took for dead may write it late.
+    """
+    log = parse_log(target.list_log())
+    first = max(log.purges, default=None)
+    has_history = first is not None and {first, first + 1} <= log.checkpoints.keys()
+    return log.descriptor is not None and has_history and (log.last_turn > 0 or not last_turn)
+
+
 def _clear(target: Store) -> Mapping[str, int]:
     """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path."""
     entries = target.list_files()
-    markers = [it.path for it in entries if names.parse_log_name(it.path)]
-    for error in target.delete_many(markers).values():
-        raise error
+    markers = [it.path for it in entries if it.path == names.DESCRIPTOR or names.parse_log_name(it.path)]
+    for some in (_FIRST, (Kind.CHECKPOINT,), ("",)):  # in this order, so that `_has_all` sees it if this is killed
+        for error in target.delete_many([path for path in markers if path.startswith(some)]).values():
+            raise error
     return {it.path: it.size for it in entries if names.is_data_file(it.path)}
+
+
+_FIRST = (names.DESCRIPTOR, Kind.PURGE)
 
 
 def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -> None:
