@@ -22,9 +22,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
-from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -33,13 +31,13 @@ from dbio_commit.protocol.commits import AsOf, recorded_files
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
-from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
+from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
 from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.staged_copies import Copied, stage_copies
 
@@ -82,12 +80,12 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     snapshot = read_snapshot(source, clock)
     refuse_source(source, snapshot, target)
     if names.DROPPED in target.stat_log(names.DROPPED):
-        tombstone = _take_over(target, clock, snapshot)
-        if names.DESCRIPTOR in target.stat_log(names.DESCRIPTOR):
+        tombstone = take_over(target, clock, snapshot)
+        if has_all(target, read_last_turn(source, snapshot.log)):
             return _finish(target, clock, tombstone)
-        has = _clear(target)
+        has = clear(target)
     else:
-        tombstone, has = _claim(target, clock, snapshot), {}
+        tombstone, has = claim(target, clock, snapshot), {}
     target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
     try:
         copied = _copy_files(source, target, snapshot, has)
@@ -109,41 +107,11 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     )
 
 
-# --- the place ------------------------------------------------------------------------------------------------------
-
-
-def _claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
-    """Creates the tombstone at an empty place."""
-    if look(target, clock).scope is not None or target.list_files():
-        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
-    tombstone = _tombstone(clock, snapshot)
-    if not create(target, names.DROPPED, tombstone):
-        raise TableExistsError(f"another process copies to {target.url}, or drops a table there; copy to another path")
-    if [entry.path for entry in target.list_files()] != [names.DROPPED]:
-        target.delete_same(names.DROPPED, tombstone)
-        raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
-    return tombstone
-
-
-def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
-    return encode(Tombstone(everything=True, created=clock.now(), copy_of=snapshot.table_id, run=new_uuid(clock)))
-
-
-def _take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
-    """Replaces the tombstone of a copy that was interrupted. If that process is alive, it fails at its end."""
-    found = decode_tombstone(target.get(names.DROPPED), where=target.url_of(names.DROPPED))
-    if found.copy_of is None or found.copy_of != snapshot.table_id:
-        what = f"begun copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"
-        raise TableExistsError(
-            f"{target.url} holds what is left of a {what}; end that with `dbio drop`, or copy to another path"
-        )
-    tombstone = _tombstone(clock, snapshot)
-    target.replace(names.DROPPED, tombstone)
-    return tombstone
+# --- the end --------------------------------------------------------------------------------------------------------
 
 
 def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
-    """Ends a copy of which the descriptor, and so everything, was written. Checks the live files."""
+    """Ends a copy of which everything was written. Checks the live files."""
     copy = read_snapshot(target, clock, even_dropped=True)
     files = size = 0
     for some in copy.slices():
@@ -167,15 +135,6 @@ def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
         copied_size=0,
         resumed_files=files,
     )
-
-
-def _clear(target: Store) -> Mapping[str, int]:
-    """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path."""
-    entries = target.list_files()
-    markers = [it.path for it in entries if names.parse_log_name(it.path)]
-    for error in target.delete_many(markers).values():
-        raise error
-    return {it.path: it.size for it in entries if names.is_data_file(it.path)}
 
 
 def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -> None:

@@ -49,8 +49,8 @@ _log = get_logger(__name__)
 _APP = "dbio copy of "
 """What the application id of the copy's commits begins with. The id of the original follows."""
 
-_TAKEN_UP = timedelta(hours=24)
-"""An interrupted transaction that is older is aborted: vacuum may do the same at any moment."""
+_TAKEN_UP = timedelta(days=3)
+"""An interrupted transaction that is older is aborted, as vacuum would do. No transaction lives for long."""
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
@@ -87,10 +87,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
         _refuse_others(had, app_id, source)
     changes = _compare(source, now, had)
     sets = _changed_settings(now, had)
-    is_same = (
-        had is not None and had.tids and (had.schema, had.partition_columns) == (now.schema, now.partition_columns)
-    )
-    if had and is_same and not (changes.came or changes.gone or sets):
+    if had and had.tids and not (changes.came or changes.gone or sets) and _columns(had) == _columns(now):
         return _report(target, changes, had.tid, len(had.tids), Copied())
     app = App(id=app_id, version=had.app_versions[app_id].highest + 1 if had and app_id in had.app_versions else 1)
     transaction, done = _begin(target, clock, now, had, app, sets)
@@ -102,7 +99,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")
     commits = len(had.tids) + 1 if had else 1
-    return _report(target, changes, commit.tid, commits, copied, removed=commit.removed_files, is_new=True)
+    return _report(target, changes, commit.tid, commits, copied, removed=len(changes.gone), is_new=True)
 
 
 def _columns(state: Snapshot) -> tuple[object, object]:
@@ -193,7 +190,10 @@ def _compare(source: Store, now: Snapshot, had: Snapshot | None) -> _Changes:
     came, gone, files, size = list[tuple[DataFile, FileInfo | None]](), list[str](), 0, 0
     is_moved = had is not None and had.partition_columns != now.partition_columns
     for original, copy in _shares(source, now, had):
-        has = {key_in(file.path): file.path for file in (copy.files if copy and not is_moved else ())}
+        has = {key_in(file.path): file.path for file in (copy.files if copy else ())}
+        if is_moved:
+            gone += has.values()
+            has = {}
         new = list[DataFile]()
         for file in original.files:
             files, size = files + 1, size + max(file.size, 0)
@@ -321,7 +321,7 @@ def _stage(
             files = [file for file, _ in some]
             copied = copied.plus(stage_copies(source, target, transaction, files, known, name=name, has=has))
     except BaseException:
-        _log.warning("%s: the copy was interrupted, with %d of %d files; copy again within a day, and it goes on",
+        _log.warning("%s: the copy was interrupted, with %d of %d files; copy again within three days, and it goes on",
                      target.url, copied.files + copied.resumed, len(came))  # fmt: skip
         raise
     return copied

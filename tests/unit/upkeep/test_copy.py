@@ -446,6 +446,33 @@ def test_a_copy_that_only_lacks_its_end_is_checked_before_it_is_a_table(
     assert contents(target) == contents(table)
 
 
+@pytest.mark.parametrize("at", [names.checkpoint(1), names.checkpoint(2), names.purge(1), names.DESCRIPTOR])
+@pytest.mark.parametrize("dies_at", ["delete", "put_if_absent", "write"])
+def test_a_process_that_was_taken_for_dead_completes_no_copy_that_another_has_begun_again(
+    table: Table, clock: ManualClock, days: list[str], target: Table, at: str, dies_at: str
+) -> None:
+    """The other dies, too, at its first such call."""
+    store = target.store
+    assert isinstance(store, MemoryStore)
+
+    def take_over() -> None:
+        store.before = fail_with(Killed(), dies_at, "*" if dies_at != "write" else "part*")
+        with suppress(Killed):
+            copy_table(table.store, store, clock)
+        heal(store)
+
+    store.before = once("put_if_absent", at, take_over)
+    with suppress(CommitConflictError):
+        copy_table(table.store, store, clock)
+    heal(store)
+    assert contents(target) in ([], contents(table))
+    if not contents(target):
+        copy_table(table.store, store, clock)
+    assert contents(target) == contents(table)
+    assert target.history() == table.history()
+    assert target.check().ok
+
+
 def test_of_two_copies_to_one_place_the_later_one_counts(
     table: Table, clock: ManualClock, days: list[str], target: Table
 ) -> None:
