@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ class Block:
     where: str
 
 
+@cache
 def tokens(document: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(document.read_text())
 
@@ -171,6 +173,7 @@ def links(found: list[Token] | None) -> Iterator[str]:
         yield from links(token.children)
 
 
+@cache
 def anchors(document: Path) -> set[str]:
     """Those that GitHub makes from headings."""
     found = tokens(document)

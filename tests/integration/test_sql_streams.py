@@ -112,6 +112,7 @@ def test_operators_with_state_go_on_and_a_complete_output_replaces_the_table(
         copying.run(copying.stream().groupBy("day").count(), "update")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(SPARK < (4, 2), reason="Spark 4.2 has stream sources in Python with limits")
 def test_a_checkpoint_of_the_data_source_goes_on_by_name_and_back(copying: Copying) -> None:
     by_source = copying.spark.readStream.format("dbio")

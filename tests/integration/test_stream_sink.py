@@ -113,6 +113,7 @@ def test_complete_mode_replaces_the_table_with_each_batch_and_update_mode_is_ref
         run(sink(counts, path, tmp_path / "update", "update"))
 
 
+@pytest.mark.long
 def test_a_copied_and_a_deleted_checkpoint_do_what_the_documents_say(
     spark: SparkSession, files: Files, path: str, tmp_path: Path
 ) -> None:
@@ -261,6 +262,7 @@ def test_two_queries_with_checkpoints_of_their_own_write_to_one_table_at_once(
     assert Counter(id for id, _ in apps(path)) == {str(query.id): 3 for query in queries}
 
 
+@pytest.mark.long
 @needs_source
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 def test_a_stream_goes_to_a_bucket_and_from_it(

@@ -25,6 +25,8 @@ SURE: dict[str, str] = {
     "To remove them, use dbio.write(": "partition columns",
     "to remove it with all of its rows": "a table, by its user",
     "other processes delete it": "no advice",
+    "may hold such rows: delete it yourself": "behind a link, where no erasure deletes",
+    "keep what they have: erase them there, too": "rows that their owner wants to be gone",
 }
 """What may be deleted, or is no advice: why."""
 

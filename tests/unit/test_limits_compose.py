@@ -58,6 +58,7 @@ REFUSALS: Mapping[str, str] = {
     "commit/provenance.check_note: MOST_LABEL_NAME MOST_TEXT": FIRST,
     "commit/provenance.check_note: MOST_MESSAGE": FIRST,
     "commit/turns.take_turn: PUT_ATTEMPTS": "a bound on attempts of one request; only a writer gives up",
+    "commit/write/options.__post_init__: _LARGEST_FILE": "an option of one write, refused before anything is written",
     "log/listing.read_checkpoint: _MOST_STRANGE": (
         "each needs a process that sleeps from before a drop until after the next creation, with another number"
     ),

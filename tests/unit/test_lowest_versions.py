@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOR_USERS = {"azure", "cli", "gcs", "local", "s3", "spark", "vacuum"}
+FOR_USERS = {"azure", "cli", "gcs", "iceberg", "local", "s3", "spark", "vacuum"}
 """The extras of those who use the package; the others are for its tests and measurements."""
 ELSEWHERE = {"pyspark": ("3.5", "4.0.0")}
 """The lowest version that is allowed, and that of .ci/lowest.txt: Spark 3.5 has its own `make test-spark SPARK=3.5.9`,

@@ -100,7 +100,7 @@ def _of_others(store: Store, inside: Iterable[Entry]) -> Iterator[str]:
     if outside:
         yield (
             f"another tool wrote {len(outside)} files below {store.url_of(ROOT)}, first {outside[0]}: they are in no "
-            "commit of this table; save the rows that you need, and delete them"
+            "commit of this table; save the rows that you need, and write them with dbio"
         )
 
 

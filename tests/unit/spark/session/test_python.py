@@ -178,7 +178,7 @@ def test_what_else_failed_is_spark_s_to_say(text: str) -> None:
 
 
 def test_nothing_is_asked_where_workers_are_this_python_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "_ask", lambda *arguments: pytest.fail("asked"))
+    monkeypatch.setattr(python, "ask", lambda *arguments: pytest.fail("asked"))
     monkeypatch.setenv("PYSPARK_PYTHON", OWN)
     settle_python(context(exec=OWN))
     assert os.environ["PYSPARK_PYTHON"] == OWN
