@@ -44,7 +44,8 @@ def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None, inst
 
 
 def _refusal(sql: str, part: str, why: str, instead: str) -> str:
-    return f"{sql!r:.200}: {part!r:.200} is not evaluated row by row without Spark, since {why}. {instead}"
+    where = f"the condition {sql!r:.200}: {part!r:.200}"
+    return f"{where} is not evaluated row by row without Spark, since {why}. {instead}"
 
 
 class _ExactReader(Reader):

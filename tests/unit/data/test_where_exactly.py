@@ -64,7 +64,7 @@ def test_a_condition_is_read_exactly(sql: str, condition: Any) -> None:
 def test_a_part_that_is_not_certain_is_refused_by_name(sql: str, part: str) -> None:
     with pytest.raises(InvalidInputError, match="is not evaluated row by row without Spark") as caught:
         parse_exactly(sql, SCHEMA, zone="UTC", instead="Use Spark")
-    assert part in str(caught.value).partition("row by row")[0].removeprefix(f"{sql!r}")
+    assert part in str(caught.value).partition("row by row")[0].removeprefix(f"the condition {sql!r}")
     assert str(caught.value).endswith(". Use Spark")
 
 
