@@ -11,8 +11,11 @@ from dbio_commit.data.pruning import ALWAYS, AllOf, AnyOf, AtMost, Comparison, C
 
 def may_match(batch: pa.RecordBatch, condition: Condition) -> bool:
     """Whether some row may fulfil the condition. The batch has the columns of the condition, with the table's types."""
-    table = pa.Table.from_batches([batch])
-    return bool(table.filter(for_arrow(_weakened(condition), batch.schema)).num_rows)
+    try:
+        found = for_arrow(_weakened(condition), batch.schema)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):  # a value that its column's type does not have
+        return batch.num_rows > 0
+    return bool(pa.Table.from_batches([batch]).filter(found).num_rows)
 
 
 def _weakened(condition: Condition) -> Condition:

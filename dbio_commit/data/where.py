@@ -8,7 +8,8 @@ with a column of that type (`AnsiTypeCoercion` and `TypeCoercion` in Spark).
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -41,7 +42,17 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
     tree, names = parsed(sql, schema)
     if READ_BY_SETTINGS.search(sql):
         return UNKNOWN
-    return Reader(column_types(schema), names, zone).condition(tree)
+    with refusing_depth(sql):
+        return Reader(column_types(schema), names, zone).condition(tree)
+
+
+@contextmanager
+def refusing_depth(sql: str) -> Iterator[None]:
+    """Raises InvalidInputError if the block finds that the condition is nested too deeply."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidInputError(f"the condition {sql!r:.100}… is nested too deeply; write it flat") from None
 
 
 def parsed(sql: str, schema: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:

@@ -24,7 +24,7 @@ from dbio_commit.data.pruning import (
     Operator,
     column_types,
 )
-from dbio_commit.data.where import READ_BY_SETTINGS, Reader, parsed
+from dbio_commit.data.where import READ_BY_SETTINGS, Reader, parsed, refusing_depth
 from dbio_commit.protocol.types import is_integer, type_of
 
 
@@ -37,10 +37,8 @@ def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None, inst
     tree, names = parsed(sql, schema)
     if found := READ_BY_SETTINGS.search(sql):
         raise InvalidInputError(_refusal(sql, found[0], "its meaning depends on Spark's settings", instead))
-    try:
+    with refusing_depth(sql):
         return _ExactReader(sql, column_types(schema), names, zone, instead).condition(tree)
-    except RecursionError:
-        raise InvalidInputError(f"the condition {sql!r:.100}… is nested too deeply; write it flat") from None
 
 
 def _refusal(sql: str, part: str, why: str, instead: str) -> str:

@@ -237,15 +237,13 @@ class Snapshot:
         """
         require("sqlglot", what="where")
         from dbio_commit.data.pruning import column_types, prune
-        from dbio_commit.data.where import parse_where
+        from dbio_commit.data.where import parse_where, refusing_depth
 
         if self.schema is None:
             return self
-        try:
-            outline = parse_where(condition, self.schema, zone=time_zone)
+        outline = parse_where(condition, self.schema, zone=time_zone)
+        with refusing_depth(condition):
             return replace(self, files=prune(self.files, self.of_files, outline, column_types(self.schema)))
-        except RecursionError:
-            raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
     def scan(
         self,

@@ -31,10 +31,7 @@ class Finder:
         from dbio_commit.data.where import parse_where
 
         self._store, self._schema, self._types = store, schema, column_types(schema)
-        try:
-            self._condition: Condition = parse_where(where, schema, zone=time_zone)
-        except RecursionError:
-            raise InvalidInputError(f"the condition {where!r:.100}… is nested too deeply; write it flat") from None
+        self._condition: Condition = parse_where(where, schema, zone=time_zone)
         self.columns = [it for it in dict.fromkeys(self._condition.columns()) if it in self._types]
         """The columns of the condition, as far as it is understood."""
 

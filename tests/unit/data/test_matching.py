@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dbio_commit.data.matching import may_match
+from dbio_commit.data.pruning import Comparison
 from dbio_commit.data.where import parse_where
 from tests.erasing import COLUMNS
 
@@ -47,3 +48,9 @@ def test_a_value_that_the_type_does_not_have_may_be_in_any_row() -> None:
     columns = {"fields": [{"name": "x", "type": "integer", "metadata": {}}]}
     batch = pa.record_batch({"x": pa.array([1, None], pa.int32())})
     assert may_match(batch, parse_where("x < 9999999999", columns, zone=None))
+
+
+def test_any_row_may_fulfil_a_condition_with_a_value_that_the_column_cannot_have() -> None:
+    condition = Comparison("user_id", "=", "seven", "seven")
+    assert may_match(BATCH, condition)
+    assert not may_match(BATCH.slice(0, 0), condition)
