@@ -32,7 +32,8 @@ os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 os.environ.setdefault("DBIO_CHECKPOINT_EVERY", "0")  # by chance: for the tests that ask for it
 
 # The same examples each time, so that what passes here passes elsewhere; DBIO_TEST_RANDOM=1 looks for new ones.
-settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDOM" not in os.environ)
+_RANDOM = "DBIO_TEST_RANDOM" in os.environ
+settings.register_profile("untimed", deadline=None, derandomize=not _RANDOM, max_examples=100 if _RANDOM else 50)
 settings.load_profile("untimed")
 
 
@@ -184,6 +185,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.ui.explainMode", "simple")  # Spark makes this text for each query; the default costs a tenth
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config(map=spark35.LATER_DEFAULTS)
         .getOrCreate()

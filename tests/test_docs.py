@@ -90,6 +90,8 @@ def has_examples(document: Path) -> bool:
 def test_every_example_of_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    of_java = Path.cwd()  # where Spark was started
+    before = {*of_java.glob("[!.]*")}
     monkeypatch.chdir(tmp_path)
     for name, value in {"TERM": "dumb", "COLUMNS": "132", "LINES": "50"}.items():
         monkeypatch.setenv(name, value)
@@ -107,6 +109,7 @@ def test_every_example_of_a_document_does_what_it_says(
                 if command.startswith("dbio "):
                     printed = in_terminal(ids.real(command).split()[1:])
                     assert ids.shape(printed, learn=expected) == ids.shape(expected), f"{block.where}: $ {command}"
+    assert {*of_java.glob("[!.]*")} <= before, "an example leaves files in the directory in which Java was started"
 
 
 class Terminal(io.StringIO):

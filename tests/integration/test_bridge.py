@@ -245,6 +245,7 @@ def test_where_all_threads_have_ended_the_next_call_has_one_wait_again(spark: Sp
     assert 1 <= bridge._threads <= 2
 
 
+@pytest.mark.long
 @needs_source
 def test_the_function_of_a_query_that_has_ended_is_forgotten(spark: SparkSession, path: str, tmp_path: Path) -> None:
     spark.range(2).write.parquet(path)

@@ -66,6 +66,7 @@ def test_an_update_tells_each_row_as_it_was_and_as_it_is(spark: SparkSession, pa
     )
 
 
+@pytest.mark.long
 def test_a_delete_tells_the_rows_that_went_and_none_that_were_written_again(spark: SparkSession, path: str) -> None:
     commit = dbio.delete(spark, path, "id IN (0, 1, 3, 5)")
     assert changes_of(spark, path, commit) == [("delete", 0, 0, "d0"), *(("delete", i, i, "d1") for i in (1, 3, 5))]
@@ -148,6 +149,7 @@ def test_random_rewrites_tell_exactly_what_they_made_of_the_rows(spark: SparkSes
         assert kinds["update_postimage"] == updated
 
 
+@pytest.mark.long
 def test_without_the_setting_a_rewrite_tells_files(spark: SparkSession, path: str) -> None:
     dbio.Table(path).set({"change_data": ""})
     commit = dbio.update(spark, path, {"n": "n + 10"}, "id = 1")
@@ -191,6 +193,7 @@ def test_a_table_with_a_column_of_the_feed_cannot_tell_changes(spark: SparkSessi
         dbio.delete(spark, other, "id = 1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("natively", [True, False])
 @needs_source
 def test_a_stream_of_changes_has_them_row_by_row(
@@ -220,6 +223,7 @@ def test_a_stream_of_changes_has_them_row_by_row(
     assert run() == [("update_postimage", 3, 13, "d1"), ("update_preimage", 3, 3, "d1")]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Spark cannot read")
 def test_changes_are_told_on_an_object_store_too(spark: SparkSession, s3_root: Root) -> None:
     frame = spark.sql("SELECT id, int(id) AS n, concat('d', id % 2) AS day FROM range(6)").coalesce(1)

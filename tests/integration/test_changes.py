@@ -64,6 +64,7 @@ def test_columns_with_names_of_spark_or_of_ours_are_told_as_they_are(spark: Spar
     assert sorted(map(tuple, found.select("id", name).collect())) == [(0, 10), (1, 11), (2, 12)]
 
 
+@pytest.mark.long
 def test_files_of_a_writer_who_records_no_sizes_are_read_and_miss_no_row(spark: SparkSession, path: str) -> None:
     """Of a commit by Databricks in a table of ours; to Spark, a file of unknown size would be empty."""
     first = dbio.write(spark.range(3), path)
@@ -245,6 +246,7 @@ def test_changes_of_very_many_commits_are_told_apart(spark: SparkSession, path: 
     assert found.count() == count - 2
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 def test_changes_come_from_a_bucket_by_way_of_workers(spark: SparkSession, s3_root: Root) -> None:
     url, options = s3_root

@@ -85,6 +85,7 @@ def test_it_goes_with_replace_where(spark: SparkSession, path: str) -> None:
     assert sorted(row.id for row in dbio.read(spark, path).collect()) == list(range(1000))
 
 
+@pytest.mark.long
 def test_it_goes_with_the_batches_of_a_stream(spark: SparkSession, path: str, tmp_path: Path) -> None:
     scattered(spark).write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema("id long, `a.part` long").parquet(str(tmp_path / "in"))

@@ -113,6 +113,7 @@ def test_decimals_come_short_where_a_file_may_be_written_of_them(spark: SparkSes
     assert kinds(df) == [["decimal64(18, 2)", "decimal128(19, 2)"]]
 
 
+@pytest.mark.long
 def test_random_columns_come_as_spark_itself_converts_them(spark: SparkSession) -> None:
     """More than 64 of them, of which rows have a second word of nulls; twice the same; in any order."""
     chance = random.Random(20261123)

@@ -138,6 +138,7 @@ def test_readers_of_delta_see_the_rows_of_each_commit_once_it_is_published(
     assert table.check().ok
 
 
+@pytest.mark.long
 def test_a_reader_that_prunes_by_partitions_and_statistics_finds_all_rows(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     history = History(table, 7, partition_by=["kind", "hour"])

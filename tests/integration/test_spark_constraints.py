@@ -148,6 +148,7 @@ def test_an_update_computes_what_is_generated_and_checks_the_rows_that_it_change
         dbio.update(spark, path, {"day": "day + INTERVAL 1 DAY"}, "id = 1")
 
 
+@pytest.mark.long
 def test_rows_that_a_rewrite_only_copies_are_not_checked(spark: "SparkSession", path: str) -> None:
     table = dbio.Table(path)
     dbio.write(events(spark, (2, 2, "view", "2026-11-20 10:00:00")).coalesce(1), path)
@@ -242,6 +243,7 @@ def test_a_constraint_that_statistics_tell_of_all_rows_is_set_without_reading_an
         dbio.constrain(spark, path, {"check.odd": "n % 2 = 1"})
 
 
+@pytest.mark.long
 def test_a_table_that_changes_while_a_constraint_is_set_is_looked_at_again(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +293,7 @@ def by_source(frame: "DataFrame", path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
+@pytest.mark.long
 def test_the_data_source_goes_by_statistics_and_refuses_what_they_never_tell(spark: "SparkSession", path: str) -> None:
     dbio.enable(spark)
     full = events(spark, (2, 2, "view", "2026-11-20 11:00:00", "2026-11-20"), columns="id, n, kind, ts, day")
@@ -387,6 +390,7 @@ def test_a_stream_fills_in_and_checks_each_row(spark: "SparkSession", counted: s
     assert ids(spark, counted) == [*range(5), 6, 100, 101]
 
 
+@pytest.mark.long
 @needs_sink
 def test_a_stream_whose_rows_nobody_looks_at_is_refused_where_statistics_never_tell(
     spark: "SparkSession", counted: str, tmp_path: Path
@@ -430,6 +434,7 @@ def test_batches_of_a_stream_are_checked_as_writes_are(spark: "SparkSession", pa
 # --- what looked right and was not --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_lies_inside_of_other_values_is_asked_as_the_table_has_it(spark: "SparkSession", tmp_path: Path) -> None:
     path = f"{tmp_path}/nested"
     dbio.write(spark.sql("SELECT 1L AS id, named_struct('a', 1.5D, 'b', 1L) AS s, '1.5' AS told"), path)
@@ -501,6 +506,7 @@ def test_a_name_of_ours_is_refused_where_rows_are_checked(spark: "SparkSession",
         dbio.constrain(spark, path, {"check.other": "id % 2 = 1"})
 
 
+@pytest.mark.long
 @needs_sink
 def test_a_stream_ends_where_the_columns_are_widened_under_it(
     spark: "SparkSession", counted: str, tmp_path: Path

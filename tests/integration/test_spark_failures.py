@@ -332,7 +332,7 @@ DRIVER = """
 """
 
 
-@pytest.mark.slow("I1 of a killed driver, which needs a session of its own")
+@pytest.mark.long
 def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:

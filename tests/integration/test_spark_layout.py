@@ -64,6 +64,7 @@ def test_a_condition_leaves_out_files_by_the_new_columns(spark: SparkSession, mo
     assert ids(dbio.read(spark, moved, where="kind = 'k1'")) == [1, 4, 7, 10]
 
 
+@pytest.mark.long
 def test_changes_are_read_across_it_natively_and_in_workers(spark: SparkSession, moved: str) -> None:
     tids = [commit.tid for commit in reversed(dbio.Table(moved).history())]
     native = dbio.changes(spark, moved, tids[0])
@@ -76,6 +77,7 @@ def test_changes_are_read_across_it_natively_and_in_workers(spark: SparkSession,
     assert ids(only_new) == list(range(12))
 
 
+@pytest.mark.long
 def test_rows_change_in_the_new_partitions(spark: SparkSession, moved: str) -> None:
     dbio.update(spark, moved, {"kind": "'k9'"}, "id < 2")
     dbio.delete(spark, moved, "kind = 'k2'")
@@ -101,6 +103,7 @@ def test_the_data_source_changes_them_by_its_option(spark: SparkSession, moved: 
     assert ids(dbio.read(spark, moved)) == list(range(5))
 
 
+@pytest.mark.long
 def test_published_tables_follow(spark: SparkSession, path: str) -> None:
     table = dbio.Table(path)
     dbio.write(by_kind(spark, 0, 10), path, partition_by="day")

@@ -178,7 +178,7 @@ for partition_by in ([], ["p"]):
 """
 
 
-@pytest.mark.slow("the texts must be more than the heap: 1.2 GB, flat and by partition")
+@pytest.mark.long
 def test_texts_that_a_file_tells_once_are_written_with_a_heap_below_their_size(tmp_path: Path) -> None:
     """A batch of Spark's is of 4096 rows: 1.2 GB of texts, of 900 kB in the file. Flat, and by partition."""
     ran = subprocess.run(

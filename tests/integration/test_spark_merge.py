@@ -407,6 +407,7 @@ def test_paths_that_urls_escape_are_those_of_files(spark: "SparkSession", tmp_pa
     assert found.keys() == {0, 1, 2, 3, 5, 6, 7, 8, 9, 20, 102, 103}
 
 
+@pytest.mark.long
 def test_days_of_an_old_calendar_stay_what_spark_reads(spark: "SparkSession", root: str) -> None:
     days = spark.sql("SELECT id, id n, date_add(DATE '1000-01-01', int(id)) day FROM range(10)").coalesce(1)
     with configured(spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
@@ -428,6 +429,7 @@ def test_days_of_an_old_calendar_stay_what_spark_reads(spark: "SparkSession", ro
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_keys_that_lie_far_apart_leave_out_the_files_between(spark: "SparkSession", root: str) -> None:
     for start in range(0, 50_000, 10_000):
         dbio.write(spark.range(start, start + 10_000).selectExpr("id", "id n").coalesce(1), root)
@@ -770,6 +772,7 @@ def test_rows_that_are_appended_meanwhile_are_a_conflict_where_all_must_come_one
         dbio.write(data, root, "overwrite", replace_where="id = 4", isolation="serializable")
 
 
+@pytest.mark.long
 def test_a_compaction_brings_no_rows_but_those_that_were_appended_before_it(
     spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -792,6 +795,7 @@ def test_a_compaction_brings_no_rows_but_those_that_were_appended_before_it(
         dbio.update(spark, root, {"id": "8"}, "id >= 8 AND id < 100", isolation="serializable")
 
 
+@pytest.mark.long
 def test_the_last_conflict_is_told_when_the_retries_are_over(
     spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

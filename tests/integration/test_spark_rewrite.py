@@ -151,6 +151,7 @@ def test_a_directory_that_was_adopted_is_rewritten_at_once_with_the_columns_of_a
     assert found == {100: None, 1: 0.5, 2: None, 11: 8.5, 112: 7.5, 20: None}
 
 
+@pytest.mark.long
 def test_no_rewrite_loses_a_column_that_the_table_lacks(spark: "SparkSession", root: str) -> None:
     Path(root).mkdir()
     pq.write_table(pa.table({"id": [10, 11], "price": [9.5, 8.5]}), f"{root}/a.parquet")
@@ -260,6 +261,7 @@ def test_only_an_overwrite_replaces_rows(spark: "SparkSession", root: str, mode:
 # --- files that cannot be read, or not as they were written -----------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_goes_by_all_rows_of_files_fails_where_the_session_would_pass_over_some(
     spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,6 +329,7 @@ def test_the_columns_of_an_overwrite_that_failed_are_not_the_tables(spark: Spark
     assert ids(dbio.read(spark, path)) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_rows_without_a_struct_are_written_where_its_fields_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
     dbio.enable(spark)
     path = str(tmp_path / "table")

@@ -52,6 +52,7 @@ def test_a_star_in_a_condition_is_the_tables_columns(spark: "SparkSession", tmp_
     assert ids(dbio.read(spark, path)) == old
 
 
+@pytest.mark.long
 def test_a_star_in_a_merge_is_the_columns_of_its_side(spark: "SparkSession", root: str, source: "DataFrame") -> None:
     differs = "hash(target.id, target.v) <> hash(source.id, source.v)"
     clauses = [

@@ -88,6 +88,7 @@ def test_rows_change_on_the_store(spark: SparkSession, root: Root) -> None:
     assert found.where("id = 5").collect()[0].day == "d0"
 
 
+@pytest.mark.long
 def test_few_files_are_written_and_small_ones_put_together_on_the_store(spark: SparkSession, root: Root) -> None:
     url, options = root
     rows = numbers(spark, 0, 40, tasks=8)
@@ -188,6 +189,7 @@ def job(s3_server: S3Server, azure_server: AzureServer) -> dict[str, Any]:
     return {**found, "stderr": process.stderr}
 
 
+@pytest.mark.long
 def test_a_job_finds_credentials_in_its_environment(job: dict[str, Any]) -> None:
     assert job["read"][:4] == [list(range(6))] * 4
 
@@ -219,6 +221,7 @@ def test_credentials_come_from_the_sessions_settings_for_s3(
     dbio.enable(spark)
 
 
+@pytest.mark.long
 def test_credentials_come_from_the_sessions_settings_for_google(
     spark: SparkSession, gcs_root: Root, gcs_server: GcsServer
 ) -> None:
@@ -243,6 +246,7 @@ def test_credentials_come_from_the_sessions_settings_for_google(
     assert payers == {"our-project"}
 
 
+@pytest.mark.long
 def test_options_of_the_call_go_before_the_sessions_settings(
     spark: SparkSession, s3_root: Root, azure_root: Root, azure_server: AzureServer
 ) -> None:
@@ -277,6 +281,7 @@ def test_an_append_costs_a_put_for_each_file_and_five_requests(
     assert sum(found.values()) == 5, found
 
 
+@pytest.mark.long
 def test_an_append_through_the_data_source_costs_what_the_first_of_a_process_does(
     spark: SparkSession, s3_root: Root, s3_server: S3Server
 ) -> None:

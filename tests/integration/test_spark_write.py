@@ -478,6 +478,7 @@ def test_a_write_to_the_path_of_a_file_is_a_clear_error(spark: SparkSession, tmp
         dbio.write(numbers(spark, 0, 2), tmp_path / "file")
 
 
+@pytest.mark.long
 def test_decimals_that_go_as_whole_numbers_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
     """Those of up to 18 digits, at the ends of their types, null, as partitions, beside rows of large texts."""
     values = {

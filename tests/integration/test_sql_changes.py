@@ -124,6 +124,7 @@ def test_update_sets_fields_of_structs(spark: SparkSession, path: str) -> None:
     assert found == {0: (0, 0), 1: (70, 101), 2: (None, 7), 3: (3, 7), 4: (4, 4)}
 
 
+@pytest.mark.long
 def test_settings_of_the_table_hold_for_statements(spark: SparkSession, path: str) -> None:
     name = f"dbio.`{path}`"
     changes = {"default.kind": "concat('d', 'x')", "check.small": "n < 100 OR n IS NULL", "change_data": "true"}
@@ -369,6 +370,7 @@ def aborts(path: str) -> set[str]:
     return {it for it in objects(path) if it.startswith("_committed")} - committed
 
 
+@pytest.mark.long
 def test_a_cached_table_is_refreshed_after_a_statement(spark: SparkSession, path: str) -> None:
     name = f"dbio.`{path}`"
     spark.sql(f"CACHE TABLE {name}")

@@ -255,6 +255,7 @@ def database(spark: SparkSession) -> Iterator[str]:
     spark.sql("DROP DATABASE places CASCADE")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_DATA_SOURCES, reason="Spark 3.5 knows no data source of the name")
 def test_sparks_own_catalog_names_tables(spark: SparkSession, path: str, database: str) -> None:
     name, values = f"{database}.events", f"SELECT * FROM {database}.events"

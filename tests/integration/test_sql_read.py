@@ -189,6 +189,7 @@ def test_a_cached_table_is_used_until_it_is_refreshed(spark: SparkSession, path:
     spark.sql(f"UNCACHE TABLE {name}")
 
 
+@pytest.mark.long
 def test_what_is_kept_of_snapshots_is_bounded_and_an_old_query_still_runs(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_each_batch_is_read_by_sparks_reader_and_committed_once(copying: Copying
     assert copying.apps() == [(str(query.id), batch) for batch in range(3)]
 
 
+@pytest.mark.long
 def test_operators_with_state_go_on_and_a_complete_output_replaces_the_table(
     copying: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_checkpoint_of_the_data_source_goes_on_by_name_and_back(copying: Copyi
     assert len(copying.apps()) == 4
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_after_a_vacuum_or_fails_by_name(copying: Copying) -> None:
     def run(**options: Any) -> list[int]:
         before = copying.copied()

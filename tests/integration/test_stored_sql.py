@@ -297,6 +297,7 @@ def test_register_puts_names_and_comments_into_the_catalog_as_they_are(session: 
         session.sql("DROP TABLE registered")
 
 
+@pytest.mark.long
 def test_a_column_named_as_a_variable_is_a_column_like_any_other(session: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/table"
     plain = session.createDataFrame([], "id int, a string, s struct<a: string, t: array<struct<a: string>>>").schema

@@ -154,6 +154,7 @@ def test_an_option_that_means_nothing_ends_the_query_and_nothing_is_written(
     assert not Path(path).exists()
 
 
+@pytest.mark.long
 def test_columns_that_come_later_need_merge_schema(
     spark: SparkSession, files: Files, path: str, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_write_stream_writes_all_that_write_writes_and_gives_the_settings_back(
     assert said == {("hourly", "sales", spark.sparkContext.applicationId)}
 
 
+@pytest.mark.long
 def test_odd_partitions_come_back(spark: SparkSession, files: Files, path: str, tmp_path: Path) -> None:
     columns = "id", f"{ODD} AS `the day`", "timestamp'2026-03-29 01:30:00' AS at", "decimal(id % 2) AS half"
     partitions = ["the day", "at", "half"]
@@ -245,6 +247,7 @@ def test_batch_writer_commits_each_batch_of_foreach_batch_once(
     assert {name.partition("/")[0] for name in data_files(path)} == {"day=d0", "day=d1"}
 
 
+@pytest.mark.long
 def test_two_queries_with_checkpoints_of_their_own_write_to_one_table_at_once(
     spark: SparkSession, files: Files, path: str, tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_stream_goes_on_under_checkpoints_and_vacuum_or_fails_and_never_skips_
     assert reader.batches(skipChangeCommits=True) == [[12]]
 
 
+@pytest.mark.long
 def test_a_table_made_anew_at_the_same_place_is_noticed(reader: Reader) -> None:
     write(reader, 0, 2)
     assert reader.batches() == [[0, 1]]
@@ -230,6 +231,7 @@ def test_columns_that_change_under_a_stream_end_it_and_a_restart_has_them(reader
     assert [tuple(row) for row in told] == [(3, "d1", 7)]
 
 
+@pytest.mark.long
 def test_columns_of_the_users_are_read_whatever_the_table_has(reader: Reader) -> None:
     write(reader, 0, 2)
     told: list[Any] = []
@@ -249,6 +251,7 @@ ODD = (
 )
 
 
+@pytest.mark.long
 def test_all_columns_and_partitions_come_through_every_way_of_reading(spark: SparkSession, tmp_path: Path) -> None:
     reader = Reader(spark, str(tmp_path / "a table+ %41 ü"))
     for start in (0, 4):
@@ -300,6 +303,7 @@ def test_for_each_batch_calls_again_with_the_same_rows_and_number_what_has_faile
     assert ids(dbio.read(spark, target)) == list(range(6))
 
 
+@pytest.mark.long
 def test_for_each_batch_takes_the_options_of_the_stream(reader: Reader) -> None:
     first = write(reader, 0, 2)
     at = dbio.Table(reader.path).history()[0].timestamp

@@ -115,6 +115,7 @@ def test_without_sparks_footer_the_types_are_still_the_same(spark: "SparkSession
     assert comparable(back) == comparable(df)
 
 
+@pytest.mark.long
 def test_filters_lose_no_row_by_the_statistics_in_the_footers(spark: "SparkSession", sink: DirectorySink) -> None:
     """Of pages and row groups. NaN is the largest value to Spark, and Arrow's min and max leave it out."""
     df = spark.range(100_000).selectExpr(

@@ -339,6 +339,7 @@ def vacuum_many(root: str, stop: str) -> dict[str, int]:
     return did
 
 
+@pytest.mark.long
 def test_two_vacuums_and_two_writers_lose_and_double_no_row(tmp_path: Path) -> None:  # I1, I2, I3, I4, I5
     root, stop = tmp_path / "table", tmp_path / "stop"
     table = Table(root)

@@ -154,6 +154,7 @@ def test_executors_list_the_partitions_and_delete(spark: SparkSession, root: Roo
     assert len(asked_here(calls)) > len(ROOT_ALONE)
 
 
+@pytest.mark.long
 def test_what_executors_could_not_delete_is_reported(spark: SparkSession, s3_root: Root, s3_server: S3Server) -> None:
     table = Table(*s3_root)
     make_table(table)

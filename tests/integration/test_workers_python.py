@@ -97,6 +97,7 @@ def run(tmp_path: Path, other: Path, **said: str) -> dict[str, str]:
     return dict(line.split(" -> ", 1) for line in done.stdout.splitlines() if " -> " in line)
 
 
+@pytest.mark.long
 def test_spark_s_workers_are_the_python_of_the_job_whatever_is_first_on_the_path(tmp_path: Path, other: Path) -> None:
     found = run(tmp_path, other)
     assert found == {name: DONE[name] for name in found}

@@ -45,7 +45,7 @@ def test_any_transactions_are_read_back_from_parts_as_they_were(checkpoint: Chec
     assert [*map(said, root.commits)] == [*map(said, checkpoint.commits)]
 
 
-@settings(max_examples=60, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=30, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_any_chain_of_checkpoints_says_in_parts_what_it_says_in_bodies(choice: st.DataObject) -> None:
     """Any parts are merged, and they are read in any order, after each checkpoint."""

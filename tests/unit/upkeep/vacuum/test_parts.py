@@ -39,6 +39,8 @@ pytestmark = pytest.mark.usefixtures("with_tiny_parts")
 
 RETENTION = timedelta(hours=AT_ONCE.retention_hours)
 MOST_CALLS = 400
+EACH_STRIDE = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.long)])
+"""Every third call is tried, and in `make test-long` each."""
 
 
 def everything() -> Scene:
@@ -456,9 +458,10 @@ def test_an_older_checkpoint_without_its_parts_is_passed_over_and_the_purge_goes
 # --- killed, beside readers, and dry ----------------------------------------------------------------------------------
 
 
-def test_after_a_kill_readers_see_the_same_and_later_vacuums_leave_no_useless_part() -> None:
+@EACH_STRIDE
+def test_after_a_kill_readers_see_the_same_and_later_vacuums_leave_no_useless_part(stride: int) -> None:
     killed = 0
-    for at in range(MOST_CALLS):
+    for at in range(0, MOST_CALLS, stride):
         scene = everything()
         killer = Killer(scene.store, at, after=True)
         try:
@@ -469,12 +472,12 @@ def test_after_a_kill_readers_see_the_same_and_later_vacuums_leave_no_useless_pa
         check_promises(scene)
         assert contents(scene.table) == LIVE
         assert scene.table.check().ok
-        if at % 6 == 0 or not killer.dead:
+        if at % (6 * stride) == 0 or not killer.dead:
             settle(scene)
             assert contents(scene.table) == LIVE
         if not killer.dead:
             break
-    assert MOST_CALLS > killed > 60
+    assert MOST_CALLS > killed * stride > 60
 
 
 def test_readers_see_the_same_at_every_moment_of_a_vacuum_and_no_promise_is_broken() -> None:
