@@ -64,7 +64,7 @@ from dbio_commit.upkeep.publish.difference import Difference, UnknownError, chan
 from dbio_commit.upkeep.publish.live import Live, columns_of, describe
 from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
-from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.upkeep.publish.remembered import TableKey, find, keep, keep_new
 
 _log = get_logger(__name__)
 
@@ -118,7 +118,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
-    keep_new(store, Place.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
+    keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
             _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
@@ -242,8 +242,8 @@ def _mark_of_last(store: Store, listing: DeltaListing, table_id: str) -> Mark | 
     """The mark of the last version; None if there is no version. Raises as `replay`."""
     if not _versions_since(store, listing, max(listing.last_checkpoint, 0)):
         return None
-    place, entry = Place.of(store, table_id), listing.versions[listing.last]
-    match find(place, entry):
+    key, entry = TableKey.of(store, table_id), listing.versions[listing.last]
+    match find(key, entry):
         case Mark() as mark:
             return mark
         case DeltaState(mark=Mark() as mark):
@@ -267,7 +267,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     versions = _read_versions(store, wanted, told, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:
-        keep(Place.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
+        keep(TableKey.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
     return state
 
 
@@ -288,11 +288,11 @@ def _versions_since(store: Store, listing: DeltaListing, first: int) -> list[int
 
 def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
     """The last version since the checkpoint that this process remembers, and the state of the log as of it."""
-    place, versions = Place.of(store, table_id), listing.versions
+    key, versions = TableKey.of(store, table_id), listing.versions
     for number in sorted(versions, reverse=True):
         if number < listing.last_checkpoint:
             break
-        state = find(place, versions[number])
+        state = find(key, versions[number])
         if isinstance(state, DeltaState):
             return number, state
     return -1, None

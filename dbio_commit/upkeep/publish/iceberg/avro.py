@@ -1,6 +1,6 @@
 """Avro as Iceberg uses it: the schemas of manifests and lists, and records of files from outside. Uses fastavro.
 
-The schemas are those of Iceberg's public specification, version 2. What the records mean is in `iceberg_manifests`.
+The schemas are those of Iceberg's public specification, version 2. What the records mean is in `manifests`.
 """
 
 import io

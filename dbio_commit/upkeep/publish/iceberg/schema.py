@@ -1,7 +1,7 @@
 """A table's columns and partitions in the form of Iceberg's specification, version 2, with stable ids. Pure.
 
 A column keeps its id as long as Iceberg allows that: while its type stays, or is widened as Iceberg widens types. An id
-is never given to another column. Values are in `iceberg_values`.
+is never given to another column. Values are in `values`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

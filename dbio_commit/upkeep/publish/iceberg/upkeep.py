@@ -30,10 +30,10 @@ from dbio_commit.upkeep.publish.iceberg.metadata import (
     versions_in,
     writer_of,
 )
-from dbio_commit.upkeep.publish.iceberg.publication import IcebergListing, find_last, get_metadata, list_all
+from dbio_commit.upkeep.publish.iceberg.versions import IcebergListing, find_last, get_metadata, list_all
 from dbio_commit.upkeep.publish.iceberg.writing import UnusableError, read_list
 from dbio_commit.upkeep.publish.places import Own
-from dbio_commit.upkeep.publish.remembered import Place
+from dbio_commit.upkeep.publish.remembered import TableKey
 from dbio_commit.upkeep.publish.urls import root_url
 
 # --- what is wrong ------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         return found
     there = {entry.path for entry in inside}
     try:
-        manifests = read_list(store, Place.of(store, table_id), last.metadata.current)
+        manifests = read_list(store, TableKey.of(store, table_id), last.metadata.current)
         missing = [it.name for it in manifests if f"{DIRECTORY}/{it.name}" not in there]
     except UnusableError as error:
         return [*found, f"{where} cannot be read: {error}. `dbio publish --to iceberg` repairs it after a new commit"]
@@ -123,7 +123,7 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     if last.location != before.location:
         return []
     kept = {f"{DIRECTORY}/{it.manifest_list.rpartition('/')[2]}" for it in before.snapshots}
-    read = partial(read_list, store, Place.of(store, table_id))
+    read = partial(read_list, store, TableKey.of(store, table_id))
     try:
         manifests = store.ask_each(read, before.snapshots)
     except UnusableError as error:
