@@ -647,13 +647,13 @@ class Table:
     ) -> "EraseReport":
         """Erases the rows for which a condition in Spark's SQL holds, for good: a person may have demanded that.
 
-        One commit deletes the rows. A minute later, all that the table still has of them goes, whatever its age: files
-        that held them, also those that earlier commits removed, change files, statistics in markers and checkpoints,
-        and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
-        before the commit. If an erasure is interrupted, another one finishes it.
+        One commit deletes the rows. A minute later, everything that the table still has of them is deleted, whatever
+        its age: files that held them, also those that earlier commits removed, change files, statistics in markers and
+        checkpoints, and publications. Readers of earlier states then fail, as do streams that are behind, and time
+        travel to states before the commit. If an erasure is interrupted, another one finishes it.
 
-        - `spark`: the session that deletes the rows. By default, this process deletes them, if `delete` can without
-          Spark, and else a local session.
+        - `spark`: the session that deletes the rows. By default, this process deletes them if `delete` can do that
+          without Spark, or else a local session does.
         - `dry_run`: reports what would go, and changes nothing.
         - `progress`: called as the type `Progress` says.
 
@@ -885,7 +885,7 @@ class Table:
     # --- internal -------------------------------------------------------------------------------------------------
 
     def note(self, message: str | None = None, labels: Labels | None = None) -> Note:
-        """What is said of a commit. Raises InvalidInputError."""
+        """The message and the labels of a commit. Raises InvalidInputError."""
         return Note(message=message, labels=labels, run=self.run)
 
     @property
@@ -927,7 +927,7 @@ class Table:
 def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
     """The session and the other arguments of a method whose first argument, the session, may be left out.
 
-    Then arguments by position stand one place further left, and those by name where they belong.
+    Then arguments by position are one place further left. Arguments by name are as always.
     """
     if spark is None or hasattr(spark, "createDataFrame"):
         return spark, others

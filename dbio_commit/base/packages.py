@@ -26,7 +26,7 @@ def missing(package: str, *, what: str, extra: str | None = None, why: str = "")
 
 
 def is_of(package: str, value: object) -> bool:
-    """Whether the class of the value, or one that it derives from, is the package's. Imports nothing."""
+    """Whether the package defines the class of the value, or one of its base classes. Does not import the package."""
     return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
 
 

@@ -627,11 +627,12 @@ def drop(
 @app.command()
 def doctor(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", show_default=False, help="A table, or where one is to be: a path or a URL.")
+        str,
+        typer.Argument(metavar="PATH", show_default=False, help="The table, or where to create one: a path or a URL."),
     ],
     as_json: _Json = False,
 ) -> None:
-    """Look whether tables can be written at a path: credentials, put-if-absent, clocks, versions, and Spark's Python.
+    """Check whether tables can be written at a path: credentials, put-if-absent, clocks, versions, and Spark's Python.
 
     Creates one small object there, and deletes it. Exits with 1 if there is a problem, and says what to do. In a pipe:
     verdict, what, what was found and what to do, separated by tabs.
@@ -658,8 +659,9 @@ def erase(
 ) -> None:
     """Erase rows for good, as a person may demand: from files, earlier states, statistics, markers and publications.
 
-    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. Deletes the rows with a
-    Spark on this machine, if there are any. Run it again after a failure, and after pending transactions have ended.
+    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. A condition that only
+    Spark can evaluate needs PySpark on this machine. Run it again after a failure, and after pending transactions
+    have ended.
 
     Exits with 1 if something may be left in the table. In a pipe: path, bytes, age in seconds and reason of each
     deleted object, separated by tabs.

@@ -38,7 +38,7 @@ class Choice:
 
 
 def _shown(at: datetime, since: datetime) -> datetime:
-    """The time as the log shows it, in whole seconds, if it is compared with such a time: a user copies that."""
+    """The time, in whole seconds if `since` is in whole seconds: then a user has copied it from the log."""
     return at if since.microsecond else at + timedelta(microseconds=-at.microsecond % 1_000_000)
 
 

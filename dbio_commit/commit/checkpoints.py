@@ -37,7 +37,7 @@ def write_checkpoint(
     again: bool = False,
     erases: bool = False,
 ) -> str | None:
-    """Writes the next checkpoint from a snapshot of now; returns its name.
+    """Writes the next checkpoint from a snapshot of the newest state; returns its name.
 
     `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
     parts forgets nothing, so that it need not read what it covers already. None if another process was faster, or if

@@ -74,7 +74,7 @@ def find_other_types(store: Store, snapshot: Snapshot, columns: Mapping[str, Any
 
 
 def _is_same(found: str, wanted: str) -> bool:
-    """Whether files have the types alike. A text with a longest length is a plain text there."""
+    """Whether files store both types in the same way. A text with a maximum length is a plain text there."""
     from dbio_commit.data.columns import arrow_type
 
     return found == wanted or bool(arrow_type(found) == arrow_type(wanted))

@@ -141,12 +141,12 @@ class Commit:
 
     @property
     def message(self) -> str | None:
-        """What its caller said of it, as `message`."""
+        """The `message` that its caller gave it; None if it has none."""
         return self.provenance.message if self.provenance else None
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Short texts by name, which its caller gave as `labels`."""
+        """The `labels` that its caller gave it: short texts by name."""
         return (self.provenance.labels if self.provenance else None) or {}
 
     @property
@@ -255,7 +255,7 @@ def _in_short(commit: Commit) -> tuple[object, ...]:
 
 
 def _made_by(commit: Commit) -> Mapping[str, object]:
-    """The facts of its provenance that are known, as texts: an id of a process is no count."""
+    """The facts of its provenance that are known, as texts: a number would be shown as a count."""
     facts = {name: getattr(commit.provenance, name) for name in _FACTS} if commit.provenance else {}
     return {name: str(fact) for name, fact in facts.items() if fact is not None}
 

@@ -173,8 +173,8 @@ def delete(
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
 
-    One commit. Files without such rows stay as they are, files with only such rows go, and other files are written
-    again without those rows. If the condition is about partition columns alone, no data is read. The metric
+    One commit. Files without such rows stay as they are, files with only such rows are removed, and other files are
+    written again without those rows. If the condition is about partition columns alone, no data is read. The metric
     `numDeletedRows` of the commit counts the rows.
 
     Options of the commit:

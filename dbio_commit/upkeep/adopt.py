@@ -56,7 +56,7 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     """Turns a plain or DBIO directory into a dbio table: writes a checkpoint of the visible files, then the descriptor.
 
     Moves and deletes nothing. Files that are hidden now count as removed. `looks` reads the footers of all files, by
-    one request each, and records the columns of the table. `note` is what is said of the commit.
+    one request each, and records the columns of the table. `note` has the message and labels of the commit.
 
     Raises TransactionStateError if a transaction is pending, TableExistsError if it is a table already,
     InvalidInputError if its files lie in different partition columns or some cannot be read by all readers,

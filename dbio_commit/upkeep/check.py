@@ -111,7 +111,7 @@ class CheckReport(Shown):
     """Why other engines read something else than the table, or why new commits cannot be published."""
     unread_by: Sequence[str] = ()
     """Which engines cannot read the published Delta log because of the names of the path, of columns or of directories.
-    Nothing of this is wrong."""
+    The table itself is right."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
     """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 

@@ -38,7 +38,7 @@ BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
 CLOSING = 8
-"""So many files are closed at once: on an object store, closing a small file is one request, and mostly waiting."""
+"""How many files are closed at the same time. On an object store, closing a small file is mostly waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

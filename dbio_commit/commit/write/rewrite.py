@@ -37,7 +37,7 @@ from dbio_commit.protocol.state import DataFile
 
 EVERY_ROW = AllOf(())
 _AT_ONCE = 4
-"""So many files are looked at at once. Each may be in memory as a whole, if it is small."""
+"""How many files are read at the same time. Each may be in memory as a whole, if it is small."""
 
 Rows = pa.RecordBatch
 Change = Callable[[Rows, "Changes"], Rows]

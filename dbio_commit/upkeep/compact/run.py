@@ -56,7 +56,7 @@ def compact(
     note: Note = NO_NOTE,
 ) -> CompactReport:
     """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit. `note`
-    is what is said of each commit."""
+    has the message and labels of each commit."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:

@@ -130,7 +130,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
 
 
 def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
-    """Puts a version and a checkpoint, which show the same. Returns the paths of all before, which may go now.
+    """Puts a version and a checkpoint, which show the same. Returns the paths of all older objects, which may go now.
 
     None if another publisher was faster: then look again. Raises what `put` raises.
     """

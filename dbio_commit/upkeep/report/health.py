@@ -168,7 +168,7 @@ class TableHealth:
     unknown_sizes: int
     """How many live files have a size that no marker records."""
     small: Amount
-    """The live files that are too small for a compaction to leave, except those that are alone in their partition."""
+    """The live files that a compaction would join with others, by their size and partition."""
     median_size: int | None
     partition_columns: Sequence[str]
     partitions: Sequence[Partition]

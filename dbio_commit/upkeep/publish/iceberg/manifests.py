@@ -58,7 +58,7 @@ def new_entry(
 
 
 def as_existing(entry: Entry, manifest: "Manifest") -> Entry:
-    """The same live entry in another manifest. Its numbers, which it may have from its manifest, are written."""
+    """The same live entry in another manifest. Has the sequence numbers that it may inherit from its manifest."""
     return {**_numbered(entry, manifest), "status": EXISTING}
 
 
@@ -68,8 +68,8 @@ def as_deleted(entry: Entry, manifest: "Manifest", snapshot_id: int) -> Entry:
 
 
 def _numbered(entry: Entry, manifest: "Manifest") -> Entry:
-    told = {name: entry.get(name) for name in ("sequence_number", "file_sequence_number")}
-    inherited = {name: manifest.sequence_number if number is None else number for name, number in told.items()}
+    own = {name: entry.get(name) for name in ("sequence_number", "file_sequence_number")}
+    inherited = {name: manifest.sequence_number if number is None else number for name, number in own.items()}
     snapshot_id = manifest.added_snapshot_id if entry["snapshot_id"] is None else entry["snapshot_id"]
     return {**entry, "snapshot_id": snapshot_id, **inherited}
 
@@ -126,7 +126,7 @@ class Manifest(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """As its name says."""
+        """The span in its name."""
         match = _MANIFEST.fullmatch(self.name)
         return Span(int(match[1]), int(match[2])) if match else Span(0, 0)
 
@@ -136,12 +136,12 @@ _LIST = re.compile(r"dbio-snap-[0-9]{1,19}-[0-9a-f]{32}\.avro")
 
 
 def is_manifest(name: str) -> bool:
-    """Whether a publisher names its manifests so."""
+    """Whether publishers give manifests such a name."""
     return _MANIFEST.fullmatch(name) is not None
 
 
 def is_list(name: str) -> bool:
-    """Whether a publisher names its manifest lists so."""
+    """Whether publishers give manifest lists such a name."""
     return _LIST.fullmatch(name) is not None
 
 
@@ -255,8 +255,8 @@ def encode_list(
     if parent_id is not None:
         metadata["parent-snapshot-id"] = str(parent_id)
     body = io.BytesIO()
-    told = (_as_record(it, directory) for it in manifests)
-    fastavro.writer(body, fastavro.parse_schema(LIST_SCHEMA), told, codec="deflate", metadata=metadata)
+    lines = (_as_record(it, directory) for it in manifests)
+    fastavro.writer(body, fastavro.parse_schema(LIST_SCHEMA), lines, codec="deflate", metadata=metadata)
     return body.getvalue()
 
 

@@ -1,7 +1,7 @@
 """Reads and writes the manifests of one publication for Iceberg.
 
-Which files come and go is decided elsewhere. What is written here is of no use until metadata names it. If the
-publication fails, `discard` deletes it, and otherwise vacuum does.
+`publication` decides which files come and go. No reader sees what is written here before metadata names it. If the
+publication fails, `discard` deletes it, or else vacuum does.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
