@@ -15,6 +15,7 @@ from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.base.packages import is_of
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
@@ -28,7 +29,6 @@ from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "dbio_commit/base/internal.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/interrupts.py": ["tests/unit/cli/test_interrupts.py"],
     "dbio_commit/base/options.py": ["tests/unit/test_wrong_arguments.py"],
+    "dbio_commit/base/progress.py": ["tests/unit/cli"],
     "dbio_commit/cli/*": ["tests/unit/cli", "tests/test_docs.py"],
     "dbio_commit/commit/*": ["tests/unit/commit", "tests/simulation"],
     "dbio_commit/data/data_file.py": ["tests/unit/data/test_physical.py", "tests/integration/test_types_roundtrip.py"],

@@ -1,9 +1,12 @@
 """The rooms of the code: who imports whom, what each is for, and where each module is tested."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +52,38 @@ def test_each_module_has_a_test_of_its_name_or_a_line_that_says_where_it_is_test
 def test_what_is_tested_elsewhere_exists_and_so_do_its_tests(pattern: str) -> None:
     assert list(ROOT.glob(pattern))
     assert all((ROOT / test).exists() for test in module_map.ELSEWHERE[pattern])
+
+
+TWINS = {
+    "FileSystem": "of the client of each service",
+    "Key": "of the rows of commits, and of those of files",
+    "Changes": "of rows, and of parts",
+    "Rewrite": "the same with Spark and without it",
+    "WritePlan": "the same with Spark and without it",
+}
+"""Names of classes and types that two modules have, and why."""
+
+
+def classes_and_types(module: Path) -> Iterator[str]:
+    """The names that the module defines. A type is an assignment to a name such as `Labels`."""
+    for node in ast.parse((ROOT / module).read_text()).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                if re.match(r"[A-Z]\w*[a-z]", name):
+                    yield name
+
+
+@pytest.mark.parametrize("package", ["dbio_commit", "vacuum"])
+def test_a_name_of_a_class_or_type_means_one_thing(package: str) -> None:
+    """Names that begin with an underscore do not count."""
+    homes: dict[str, list[Path]] = {}
+    for module in module_map.modules():
+        if module.parts[0] == package:
+            for name in classes_and_types(module):
+                homes.setdefault(name, []).append(module)
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in TWINS} == {}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_name_that_may_mean_two_things_does(name: str) -> None:
+    assert sum(name in classes_and_types(module) for module in module_map.modules()) > 1

@@ -15,6 +15,7 @@ from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.base.packages import needs
+from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
@@ -34,7 +35,6 @@ from dbio_commit.cli.settings import parse_changes, print_settings, settings_jso
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.log.unlike import silent
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.chosen import parse_values

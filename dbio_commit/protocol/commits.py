@@ -229,7 +229,7 @@ def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)
 
 
-class History(list[Commit]):
+class CommitList(list[Commit]):
     """The commits of a history, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
@@ -303,7 +303,7 @@ def latest(*times: datetime | None) -> datetime | None:
     return max((time for time in times if time), default=None)
 
 
-class Cut(NamedTuple):
+class CommitsAsOf(NamedTuple):
     """The commits of an earlier state, and those that came later; oldest first."""
 
     counted: list[Decided]
@@ -339,7 +339,7 @@ def cut_at(
     known_since: datetime | None = None,
     erased_until: datetime | None = None,
     redated_until: datetime | None = None,
-) -> Cut:
+) -> CommitsAsOf:
     """The commits, which may be outlines, as of then and later.
 
     States before `known_since` are incomplete, and those before `erased_until` were erased. States before
@@ -363,7 +363,7 @@ def cut_at(
         )
     if known_since and time < known_since:
         raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
-    return Cut(ordered[:count], ordered[count:])
+    return CommitsAsOf(ordered[:count], ordered[count:])
 
 
 def not_known(as_of: AsOf, known_since: datetime | None, *, is_erased: bool = False) -> InvalidInputError:

@@ -28,6 +28,7 @@ from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
+from dbio_commit.spark.catalog.roots import Path
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.upkeep.erase.report import EraseReport
-
-Path = str | os.PathLike[str]
 
 
 @takes_if_tid

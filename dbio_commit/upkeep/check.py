@@ -15,13 +15,14 @@ from dbio_commit.base.errors import (
     ObjectNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import Markers, read_begun, read_markers, until_quiet
 from dbio_commit.log.table_state import check_partitions, table_snapshot
-from dbio_commit.log.unlike import Progress, find_wrong, silent
+from dbio_commit.log.unlike import find_wrong
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints

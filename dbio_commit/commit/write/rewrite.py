@@ -40,7 +40,7 @@ _AT_ONCE = 4
 """How many files are read at the same time. Each may be in memory as a whole, if it is small."""
 
 Rows = pa.RecordBatch
-Change = Callable[[Rows, "Changes"], Rows]
+ChangeRows = Callable[[Rows, "Changes"], Rows]
 """Makes of rows of a file those that the table has afterwards, and reports what it changed."""
 
 
@@ -182,7 +182,7 @@ class Rewrite:
     def commit(
         self,
         depends_on: Condition,
-        change: Change,
+        change: ChangeRows,
         *,
         partial: Sequence[DataFile],
         whole: Sequence[DataFile] = (),

@@ -38,12 +38,12 @@ from dbio_commit.upkeep.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
     SAVE,
-    Change,
+    DeltaChange,
     DeltaFile,
     DeltaListing,
+    DeltaShown,
     DeltaState,
     Mark,
-    Shown,
     Version,
     checkpoint_is_due,
     checkpoint_path,
@@ -60,7 +60,7 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_path,
 )
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
-from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.live import Live, columns_of, describe
 from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
@@ -107,7 +107,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change and not anew:
         return published(last, is_new=False)
-    shown, path = Shown.of(snapshot.tids, metadata, protocol), version_path(number)
+    shown, path = DeltaShown.of(snapshot.tids, metadata, protocol), version_path(number)
     mark = Mark(live.table_id, snapshot.tid, shown)
     encode = partial(
         encode_version, mark=mark, tids=_since(snapshot, found.before.tid), engine=_engine(), now=clock.now()
@@ -156,7 +156,7 @@ class _Found(NamedTuple):
     """What the next version has."""
 
     before: _Before
-    change: Change
+    change: DeltaChange
     protocol: Mapping[str, Any]
     """The protocol as of the next version."""
 
@@ -168,7 +168,7 @@ def _collect(
     columns: DeltaSchema,
     metadata: Mapping[str, Any],
     before: _Before,
-    differences: Iterable[Difference],
+    differences: Iterable[DifferencePart],
     *,
     is_whole: bool,
 ) -> _Found:
@@ -186,7 +186,7 @@ def _collect(
             writers |= {file.tid for file in come.files}
         removed += gone
     _refuse_respelled(store, unlike)
-    change = Change(
+    change = DeltaChange(
         added=added,
         removed=sorted(removed),
         metadata=metadata if is_other else None,

@@ -20,17 +20,17 @@ from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import refuse_unreadable
 from dbio_commit.upkeep.publish.delta_log import to_ms
-from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.iceberg.avro import needs_fastavro
-from dbio_commit.upkeep.publish.iceberg.files import Entries
+from dbio_commit.upkeep.publish.iceberg.files import EntryMaker
 from dbio_commit.upkeep.publish.iceberg.manifests import ADDED, Manifest, Span
 from dbio_commit.upkeep.publish.iceberg.metadata import (
     HINT,
     MOST_METADATA_BYTES,
     ROOT,
+    IcebergLayout,
     IcebergMetadata,
-    Layout,
-    Origin,
+    IcebergOrigin,
     SnapshotEntry,
     encode_metadata,
     is_avro_of_dbio,
@@ -158,7 +158,7 @@ class _Next:
             partition_id,
             where=store.url,
         )
-        self._layout = Layout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
+        self._layout = IcebergLayout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
         self._before = None if self._is_moved else before
         self._parent = None if forgets or not self._before else self._before.current_snapshot_id
         self._kept = () if forgets or not self._before else self._before.snapshots
@@ -195,7 +195,11 @@ class _Next:
     # --- one way to the next version ------------------------------------------------------------------------------
 
     def _try(
-        self, before: Before | None, differences: Iterable[Difference], *, paths: Mapping[str, Manifest] | None = None
+        self,
+        before: Before | None,
+        differences: Iterable[DifferencePart],
+        *,
+        paths: Mapping[str, Manifest] | None = None,
     ) -> Published | None:
         """`paths` are all that the version before shows, if they were read."""
         metadata = self._before
@@ -211,7 +215,7 @@ class _Next:
         )
         is_useless = True
         try:
-            entries = Entries(
+            entries = EntryMaker(
                 self._store,
                 self._columns,
                 self._live.snapshot.partition_columns,
@@ -249,8 +253,8 @@ class _Next:
 
     def _collect(
         self,
-        differences: Iterable[Difference],
-        entries: Entries,
+        differences: Iterable[DifferencePart],
+        entries: EntryMaker,
         sink: ManifestSink,
         paths: Mapping[str, Manifest] | None,
     ) -> _Change:
@@ -325,7 +329,9 @@ class _Next:
     def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
         """The number of the version; None if another publisher was faster."""
         number = self._listing.last + 1
-        origin = Origin(table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock))
+        origin = IcebergOrigin(
+            table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock)
+        )
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
         metadata = next_metadata(
             self._before, origin, self._layout, [*self._kept, snapshot], mapping=mapping, shown=shown
@@ -365,8 +371,8 @@ class _Next:
         return report(added=change.added, removed=change.removed)
 
 
-def _all(snapshot: Snapshot) -> Iterator[Difference]:
-    return (Difference(part, ()) for part in snapshot.slices())
+def _all(snapshot: Snapshot) -> Iterator[DifferencePart]:
+    return (DifferencePart(part, ()) for part in snapshot.slices())
 
 
 def _spans(part: Snapshot, gone: Iterable[str]) -> dict[str, Span]:

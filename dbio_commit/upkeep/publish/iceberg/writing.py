@@ -14,9 +14,9 @@ from dbio_commit.upkeep.publish.bounds import MOST_PATHS_BYTES, memory_of, too_m
 from dbio_commit.upkeep.publish.iceberg.avro import MOST_MANIFEST_BYTES
 from dbio_commit.upkeep.publish.iceberg.files import NewEntry
 from dbio_commit.upkeep.publish.iceberg.manifests import (
-    Entry,
     Form,
     Manifest,
+    ManifestEntry,
     ManifestWriter,
     Span,
     as_deleted,
@@ -50,7 +50,7 @@ class Before(NamedTuple):
     form: Form
     manifests: Sequence[Manifest]
 
-    def entries(self, manifest: Manifest) -> Iterator[Entry]:
+    def entries(self, manifest: Manifest) -> Iterator[ManifestEntry]:
         """The live entries of a manifest. Raises UnusableError."""
         path = f"{DIRECTORY}/{manifest.name}"
         try:
@@ -136,7 +136,7 @@ class ManifestSink:
         """Adds a new file to the manifest that is open, and begins another one when this one is full."""
         self._add(new.entry, new.span)
 
-    def _add(self, entry: Entry, span: Span) -> None:
+    def _add(self, entry: ManifestEntry, span: Span) -> None:
         writer = self._open = self._open or self._writer()
         writer.add(entry, span)
         if writer.size >= FULL_BYTES:

@@ -26,7 +26,7 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import delta
 from dbio_commit.upkeep.publish import shown as shown_commits
-from dbio_commit.upkeep.publish.delta_log import Shown, version_path
+from dbio_commit.upkeep.publish.delta_log import DeltaShown, version_path
 from tests.builders import columns
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
@@ -39,7 +39,7 @@ URL = "s3://lake/table"
 
 @contextmanager
 def comparing_all() -> Iterator[None]:
-    with patch.object(Shown, "unseen", lambda self, tids: None):
+    with patch.object(DeltaShown, "unseen", lambda self, tids: None):
         yield
 
 
