@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,51 @@ def test_what_is_tested_elsewhere_exists_and_so_do_its_tests(pattern: str) -> No
     assert all((ROOT / test).exists() for test in module_map.ELSEWHERE[pattern])
 
 
+IMPORTED_IN = {
+    "fastavro": "dbio_commit/upkeep/publish/iceberg/",
+    "jinja2": "dbio_commit/upkeep/report/",
+    "pydantic": "vacuum/",
+    "pyspark": "dbio_commit/spark/",
+    "rich": "dbio_commit/cli/",
+    "sqlglot": "dbio_commit/data/ dbio_commit/spark/sql/",
+    "typer": "dbio_commit/cli/ vacuum/",
+}
+"""The rooms that import a package, as docs/ARCHITECTURE.md says. Imports for type checkers alone do not count."""
+
+
+@cache
+def tree_of(module: Path) -> ast.Module:
+    return ast.parse((ROOT / module).read_text())
+
+
+class Imports(ast.NodeVisitor):
+    """The packages that a module imports, also inside of functions."""
+
+    def __init__(self) -> None:
+        self.packages = set[str]()
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.packages |= {alias.name.partition(".")[0] for alias in node.names}
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.packages.add((node.module or "").partition(".")[0])
+
+
+@pytest.mark.parametrize("package", IMPORTED_IN)
+def test_a_package_is_imported_in_its_rooms_only(package: str) -> None:
+    found = []
+    for module in module_map.modules():
+        imports = Imports()
+        imports.visit(tree_of(module))
+        found += [module.as_posix()] * (package in imports.packages)
+    assert found
+    assert [path for path in found if not path.startswith(tuple(IMPORTED_IN[package].split()))] == []
+
+
 TWINS = {
     "FileSystem": "of the client of each service",
     "Key": "of the rows of commits, and of those of files",
@@ -66,7 +112,7 @@ TWINS = {
 
 def classes_and_types(module: Path) -> Iterator[str]:
     """The names that the module defines. A type is an assignment to a name such as `Labels`."""
-    for node in ast.parse((ROOT / module).read_text()).body:
+    for node in tree_of(module).body:
         match node:
             case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
                 if re.match(r"[A-Z]\w*[a-z]", name):
