@@ -35,6 +35,7 @@ ELSEWHERE = {
     "dbio_commit/log/found_columns.py": ["tests/unit/spark/read/test_infer.py", "tests/integration/test_frames.py"],
     "dbio_commit/log/frames/*": ["tests/unit/log/frames", "tests/integration/test_frames.py"],
     "dbio_commit/log/*": ["tests/unit/log", "tests/simulation"],
+    "dbio_commit/protocol/as_of.py": ["tests/unit/protocol/test_state.py", "tests/unit/log"],
     "dbio_commit/protocol/markers/*": ["tests/unit/protocol/test_markers.py"],
     "dbio_commit/protocol/types/*": [
         "tests/unit/protocol/test_types.py",

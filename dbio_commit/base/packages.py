@@ -7,7 +7,6 @@ from typing import Any
 
 from dbio_commit.base.errors import MissingPackageError
 
-
 _EXTRAS = {"sqlglot": "cli", "fastavro": "iceberg"}
 """By package the extra that brings it, if the caller names none."""
 

@@ -13,7 +13,8 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
-from dbio_commit.protocol.commits import Decided, count_rows, parse_time
+from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.commits import Decided, count_rows
 from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.store import Store

@@ -10,7 +10,7 @@ from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.data.fitting import is_read, misfit
 from dbio_commit.feed.position import Start
-from dbio_commit.protocol.commits import parse_time
+from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.history import ChangeKind, FileChange, History
 from dbio_commit.protocol.state import DataFile, current_metadata
 

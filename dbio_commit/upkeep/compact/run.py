@@ -55,8 +55,8 @@ def compact(
     stop: Callable[[], bool] = lambda: False,
     note: Note = NO_NOTE,
 ) -> CompactReport:
-    """See `Table.compact`. `rewriter` rewrites files, by default in threads. `stop` is called before each commit. `note`
-    has the message and labels of each commit."""
+    """See `Table.compact`. `rewriter` rewrites files, by default in threads. `stop` is called before each commit.
+    `note` has the message and labels of each commit."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:

@@ -19,7 +19,8 @@ from dbio_commit.base.errors import ChangedRowsError, CorruptMarkerError, Histor
 from dbio_commit.feed import position
 from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
-from dbio_commit.protocol.commits import Decided, Forgotten, in_order
+from dbio_commit.protocol.as_of import in_order
+from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.origin import Origin
