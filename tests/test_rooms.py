@@ -55,6 +55,37 @@ def test_what_is_tested_elsewhere_exists_and_so_do_its_tests(pattern: str) -> No
     assert all((ROOT / test).exists() for test in module_map.ELSEWHERE[pattern])
 
 
+MOST_LINES = 400
+
+LARGE = {
+    "cli/commands.py": "the commands",
+    "commit/table_root.py": "the decisions about a table",
+    "commit/transaction.py": "a transaction",
+    "log/listing.py": "the objects of a log",
+    "log/parts/files.py": "the live files of a large table",
+    "log/parts/rows.py": "transactions as rows",
+    "log/snapshot.py": "a snapshot",
+    "protocol/checkpoint.py": "checkpoints",
+    "protocol/expressions.py": "one grammar",
+    "protocol/names.py": "names",
+    "spark/api.py": "the functions for Spark",
+    "store/local.py": "one store",
+    "table.py": "the methods of a table",
+    "upkeep/check.py": "one report",
+    "upkeep/publish/delta_log.py": "the form of one log",
+    "upkeep/report/health.py": "one report",
+    "upkeep/vacuum/table.py": "the order of one vacuum",
+}
+"""Modules with more lines, and their one subject."""
+
+
+def test_a_large_module_has_one_subject() -> None:
+    """One that has become large falls into its subjects, or gets a line in `LARGE`."""
+    lines = {str(path): len((ROOT / path).read_text().splitlines()) for path in module_map.modules()}
+    large = {path.removeprefix("dbio_commit/") for path, count in lines.items() if count > MOST_LINES}
+    assert large == {*LARGE}
+
+
 IMPORTED_IN = {
     "fastavro": "dbio_commit/upkeep/publish/iceberg/",
     "jinja2": "dbio_commit/upkeep/report/",

@@ -22,7 +22,16 @@ from dbio_commit.protocol.names import LAST_NUMBER
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, bounds, delta_checkpoint, places, reading, symlink
+from dbio_commit.upkeep.publish import (
+    DIRECTORIES,
+    Format,
+    bounds,
+    delta_checkpoint,
+    delta_replay,
+    places,
+    reading,
+    symlink,
+)
 from dbio_commit.upkeep.publish import delta as delta_module
 from dbio_commit.upkeep.publish import delta_log as delta_log_module
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaShown, DeltaState, checkpoint_path, version_path
@@ -184,7 +193,7 @@ def additions(count: int, length: int = 10) -> list[dict[str, Any]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that tests reach."""
-    for module in (bounds, delta_module, delta_log_module):
+    for module in (bounds, delta_replay, delta_log_module):
         monkeypatch.setattr(module, "MOST_BYTES_TOGETHER", 40_000)
     monkeypatch.setattr(bounds, "MOST_PATHS_BYTES", 30_000)
     for module in (bounds, reading, delta_log_module, delta_module, symlink):

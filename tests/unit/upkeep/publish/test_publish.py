@@ -25,8 +25,7 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log
-from dbio_commit.upkeep.publish import delta as delta_module
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log, delta_replay
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaShown, DeltaState, decode_version, version_path
 from dbio_commit.upkeep.publish.sink_log import decode_list
 from dbio_commit.upkeep.vacuum.report import Control
@@ -564,7 +563,7 @@ def shown_from_checkpoint(table: Table) -> frozenset[str]:
     listing = DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url)
     table_id = table.snapshot().table_id
     assert table_id
-    return delta_module.replay(table.store, listing, table_id).paths
+    return delta_replay.replay(table.store, listing, table_id).paths
 
 
 # --- the setting: after each commit -------------------------------------------------------------------------------
