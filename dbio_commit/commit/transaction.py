@@ -178,7 +178,7 @@ class Transaction:
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.
 
-        Without this, the commit goes by the statistics of the files, and refuses files whose statistics prove nothing.
+        Without this, the commit looks at the statistics of the files, and refuses files whose statistics prove nothing.
         """
         self._require_open("vouch for rows")
         self._rows_are_checked = True
