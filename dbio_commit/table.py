@@ -331,6 +331,8 @@ class Table:
         app: AppVersion | None = None,
         *,
         if_match: str | None = None,
+        replace_where: str | None = None,
+        isolation: Isolation = "write_serializable",
         retries: int = 0,
         compression: Compression = "snappy",
         max_records_per_file: int = 0,
@@ -345,7 +347,8 @@ class Table:
         relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
         The others are written in this process, batch by batch, in bounded memory:
 
-        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`,
+          but for `replace_where`, which needs a DataFrame of PySpark.
         - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
           microseconds, or are refused if they would lose.
         - A constraint, a generated column or a default that only Spark can evaluate is refused.
@@ -365,6 +368,7 @@ class Table:
         beside: dict[str, Any] = {
             "app": app,
             "if_match": if_match,
+            "isolation": isolation,
             "retries": retries,
             "message": message,
             "labels": labels,
@@ -372,8 +376,10 @@ class Table:
         if is_of("pyspark", frame):
             from dbio_commit.spark import api
 
-            path, store = self._path_for_spark(), self.storage_options or None
-            return api.write(frame, path, mode, partition_by, storage_options=store, **beside, **options)
+            options |= {"replace_where": replace_where, "storage_options": self.storage_options or None}
+            return api.write(frame, self._path_for_spark(), mode, partition_by, **beside, **options)
+        if replace_where is not None:
+            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
         from dbio_commit.commit.write.frames import write_frame
         from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 

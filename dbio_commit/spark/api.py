@@ -103,14 +103,14 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     if not is_of("pyspark", df):
-        if replace_where is not None:
-            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
         return Table(path, storage_options).write(
             df,
             mode,
             partition_by,
             app,
             if_match=if_match,
+            replace_where=replace_where,
+            isolation=isolation,
             retries=retries,
             message=message,
             labels=labels,
