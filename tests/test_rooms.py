@@ -164,3 +164,11 @@ def test_a_name_of_a_class_or_type_means_one_thing(package: str) -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_a_name_that_may_mean_two_things_does(name: str) -> None:
     assert sum(name in classes_and_types(module) for module in module_map.modules()) > 1
+
+
+def test_a_folder_of_unit_tests_is_a_room() -> None:
+    rooms = {module.parent.as_posix().removeprefix("dbio_commit/") for module in module_map.modules()}
+    folders = {
+        path.parent.relative_to(ROOT / "tests/unit").as_posix() for path in ROOT.glob("tests/unit/*/**/test_*.py")
+    }
+    assert folders - rooms == set()
