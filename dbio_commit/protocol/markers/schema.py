@@ -83,7 +83,7 @@ def type_text(kind: Any, leaf: Callable[[str], str] = str) -> str:
             return f"array<{type_text(element, leaf)}>"
         case {"type": "map", "keyType": key, "valueType": value}:
             return f"map<{type_text(key, leaf)},{type_text(value, leaf)}>"
-        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, dict) for field in fields):
+        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, Mapping) for field in fields):
             each = (f"{field.get('name')}:{type_text(field.get('type'), leaf)}" for field in fields)
             return f"struct<{','.join(each)}>"
         case {"type": "udt"}:

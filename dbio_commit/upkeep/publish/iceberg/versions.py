@@ -59,19 +59,19 @@ def is_there_still(store: Store, path: str, body: bytes) -> bool:
     return False
 
 
+def list_all(store: Store) -> list[Entry]:
+    """All objects in the directory of the metadata."""
+    return store.list_directory(DIRECTORY).entries
+
+
 def list_anew(store: Store) -> IcebergListing:
     """The versions that exist, whatever this process remembers."""
-    return IcebergListing(versions_in(store.list_directory(DIRECTORY).entries, root=store.url))
+    return IcebergListing(versions_in(list_all(store), root=store.url))
 
 
 def remember(store: Store, number: int, body: bytes) -> None:
     """Remembers the last version, which this process wrote. With the number 0, it forgets what it remembered."""
     keep_named(TableKey.of(store, ""), ROOT, (number, body), bytes=len(body))
-
-
-def list_all(store: Store) -> list[Entry]:
-    """All objects beside the metadata."""
-    return store.list_directory(DIRECTORY).entries
 
 
 class Last(NamedTuple):
