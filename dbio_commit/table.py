@@ -15,6 +15,7 @@ from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
 from dbio_commit.base.options import Compression, Isolation, Mode
 from dbio_commit.base.packages import is_of
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
@@ -28,7 +29,6 @@ from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
@@ -331,6 +331,8 @@ class Table:
         app: AppVersion | None = None,
         *,
         if_match: str | None = None,
+        replace_where: str | None = None,
+        isolation: Isolation = "write_serializable",
         retries: int = 0,
         compression: Compression = "snappy",
         max_records_per_file: int = 0,
@@ -345,7 +347,8 @@ class Table:
         relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
         The others are written in this process, batch by batch, in bounded memory:
 
-        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`,
+          but for `replace_where`, which needs a DataFrame of PySpark.
         - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
           microseconds, or are refused if they would lose.
         - A constraint, a generated column or a default that only Spark can evaluate is refused.
@@ -365,6 +368,7 @@ class Table:
         beside: dict[str, Any] = {
             "app": app,
             "if_match": if_match,
+            "isolation": isolation,
             "retries": retries,
             "message": message,
             "labels": labels,
@@ -372,8 +376,10 @@ class Table:
         if is_of("pyspark", frame):
             from dbio_commit.spark import api
 
-            path, store = self._path_for_spark(), self.storage_options or None
-            return api.write(frame, path, mode, partition_by, storage_options=store, **beside, **options)
+            options |= {"replace_where": replace_where, "storage_options": self.storage_options or None}
+            return api.write(frame, self._path_for_spark(), mode, partition_by, **beside, **options)
+        if replace_where is not None:
+            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
         from dbio_commit.commit.write.frames import write_frame
         from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 
@@ -647,13 +653,13 @@ class Table:
     ) -> "EraseReport":
         """Erases the rows for which a condition in Spark's SQL holds, for good: a person may have demanded that.
 
-        One commit deletes the rows. A minute later, all that the table still has of them goes, whatever its age: files
-        that held them, also those that earlier commits removed, change files, statistics in markers and checkpoints,
-        and publications. Readers of earlier states then fail, as do streams that are behind, and time travel to states
-        before the commit. If an erasure is interrupted, another one finishes it.
+        One commit deletes the rows. A minute later, everything that the table still has of them is deleted, whatever
+        its age: files that held them, also those that earlier commits removed, change files, statistics in markers and
+        checkpoints, and publications. Readers of earlier states then fail, as do streams that are behind, and time
+        travel to states before the commit. If an erasure is interrupted, another one finishes it.
 
-        - `spark`: the session that deletes the rows. By default, this process deletes them, if `delete` can without
-          Spark, and else a local session.
+        - `spark`: the session that deletes the rows. By default, this process deletes them if `delete` can do that
+          without Spark, or else a local session does.
         - `dry_run`: reports what would go, and changes nothing.
         - `progress`: called as the type `Progress` says.
 
@@ -885,7 +891,7 @@ class Table:
     # --- internal -------------------------------------------------------------------------------------------------
 
     def note(self, message: str | None = None, labels: Labels | None = None) -> Note:
-        """What is said of a commit. Raises InvalidInputError."""
+        """The message and the labels of a commit. Raises InvalidInputError."""
         return Note(message=message, labels=labels, run=self.run)
 
     @property
@@ -927,7 +933,7 @@ class Table:
 def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
     """The session and the other arguments of a method whose first argument, the session, may be left out.
 
-    Then arguments by position stand one place further left, and those by name where they belong.
+    Then arguments by position are one place further left. Arguments by name are as always.
     """
     if spark is None or hasattr(spark, "createDataFrame"):
         return spark, others

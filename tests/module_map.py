@@ -18,6 +18,7 @@ ELSEWHERE = {
     "dbio_commit/base/internal.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/interrupts.py": ["tests/unit/cli/test_interrupts.py"],
     "dbio_commit/base/options.py": ["tests/unit/test_wrong_arguments.py"],
+    "dbio_commit/base/progress.py": ["tests/unit/cli"],
     "dbio_commit/cli/*": ["tests/unit/cli", "tests/test_docs.py"],
     "dbio_commit/commit/*": ["tests/unit/commit", "tests/simulation"],
     "dbio_commit/data/data_file.py": ["tests/unit/data/test_physical.py", "tests/integration/test_types_roundtrip.py"],
@@ -34,6 +35,7 @@ ELSEWHERE = {
     "dbio_commit/log/found_columns.py": ["tests/unit/spark/read/test_infer.py", "tests/integration/test_frames.py"],
     "dbio_commit/log/frames/*": ["tests/unit/log/frames", "tests/integration/test_frames.py"],
     "dbio_commit/log/*": ["tests/unit/log", "tests/simulation"],
+    "dbio_commit/protocol/as_of.py": ["tests/unit/protocol/test_state.py", "tests/unit/log"],
     "dbio_commit/protocol/markers/*": ["tests/unit/protocol/test_markers.py"],
     "dbio_commit/protocol/types/*": [
         "tests/unit/protocol/test_types.py",

@@ -24,6 +24,7 @@ INSTEAD = {
     "nothing but": "only",
     "what is so|that which": "the name of the thing",
     "not so here": "a sentence that begins with its subject",
+    "go(es)? by": "uses",
 }
 """What not to write, as regular expressions of whole words, and what to write."""
 

@@ -85,8 +85,8 @@ def compact_table(
 
     # The process has a bound on its memory, and sorting needs all rows of a new file in memory.
     threads = {"at_once": 1} if options.is_ordered else {}
-    hands = in_threads(table.store, stop=stop, **threads)
-    report = compact(table.store, table.clock, options, dry_run=dry_run, hands=hands, stop=stop)
+    rewriter = in_threads(table.store, stop=stop, **threads)
+    report = compact(table.store, table.clock, options, dry_run=dry_run, rewriter=rewriter, stop=stop)
     return CompactionSummary.of(report)
 
 

@@ -7,16 +7,21 @@ from typing import Any
 
 from dbio_commit.base.errors import MissingPackageError
 
+_EXTRAS = {"sqlglot": "cli", "fastavro": "iceberg"}
+"""By package the extra that brings it, if the caller names none."""
+
 
 def missing(package: str, *, what: str, extra: str | None = None, why: str = "") -> MissingPackageError:
     """The error for a package that is not installed: `what` needs it, and `extra` of dbio-commit installs it.
 
-    Without an extra, the message names the package itself. `why` is for a package that is installed, but broken.
+    Without an extra, it is the one of the package, or the message names the package itself. `why` is for a package that
+    is installed, but broken.
     PySpark comes with the Spark of a platform, and no extra may replace it: the message names the extra for a Spark on
     this machine alone.
     """
-    is_spark = package.partition(".")[0] in ("pyspark", "py4j")
-    extra = "local" if is_spark else extra
+    top = package.partition(".")[0]
+    is_spark = top in ("pyspark", "py4j")
+    extra = "local" if is_spark else extra or _EXTRAS.get(top)
     install = f'pip install "dbio-commit[{extra}]"' if extra else f"pip install {package}"
     state = f"cannot be imported: {why}" if why else "is not installed"
     other = "use the Python of your Spark, or for a Spark on this machine alone " if is_spark else ""
@@ -26,7 +31,7 @@ def missing(package: str, *, what: str, extra: str | None = None, why: str = "")
 
 
 def is_of(package: str, value: object) -> bool:
-    """Whether the class of the value, or one that it derives from, is the package's. Imports nothing."""
+    """Whether the package defines the class of the value, or one of its base classes. Does not import the package."""
     return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
 
 

@@ -1,7 +1,7 @@
 """Results as a notebook and a prompt show them: HTML tables, and texts of bounded length. Pure.
 
 The names in them come from outside. Each text is escaped and cut, a table has a few rows, and there is no script, no
-link and nothing to load. Mathematics in a name stays text. Nothing is read for a table: it has what the object has.
+link and nothing to load. A formula in a name is shown as text. Nothing is read for a table: it shows what is in memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ MOST_ITEM = 100
 """Of a sequence in a repr: how many items, and the characters of each."""
 
 _PLAIN = ("version", "number", "batch")
-"""Fields that count nothing."""
+"""Fields whose numbers are no counts: they get no separators of thousands."""
 
 _TABLE = '<table class="tex2jax_ignore mathjax_ignore">'
 _LEFT = ' style="text-align:left"'

@@ -15,6 +15,7 @@ from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.base.packages import needs
+from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
@@ -34,7 +35,6 @@ from dbio_commit.cli.settings import parse_changes, print_settings, settings_jso
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.log.unlike import silent
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.chosen import parse_values
@@ -627,11 +627,12 @@ def drop(
 @app.command()
 def doctor(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", show_default=False, help="A table, or where one is to be: a path or a URL.")
+        str,
+        typer.Argument(metavar="PATH", show_default=False, help="The table, or where to create one: a path or a URL."),
     ],
     as_json: _Json = False,
 ) -> None:
-    """Look whether tables can be written at a path: credentials, put-if-absent, clocks, versions, and Spark's Python.
+    """Check whether tables can be written at a path: credentials, put-if-absent, clocks, versions, and Spark's Python.
 
     Creates one small object there, and deletes it. Exits with 1 if there is a problem, and says what to do. In a pipe:
     verdict, what, what was found and what to do, separated by tabs.
@@ -658,8 +659,9 @@ def erase(
 ) -> None:
     """Erase rows for good, as a person may demand: from files, earlier states, statistics, markers and publications.
 
-    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. Deletes the rows with a
-    Spark on this machine, if there are any. Run it again after a failure, and after pending transactions have ended.
+    Takes a minute or more. Readers of earlier states fail then, and time travel to them ends. A condition that only
+    Spark can evaluate needs PySpark on this machine. Run it again after a failure, and after pending transactions
+    have ended.
 
     Exits with 1 if something may be left in the table. In a pipe: path, bytes, age in seconds and reason of each
     deleted object, separated by tabs.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say, say_error
+from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say, say_facts
 from dbio_commit.upkeep.compact.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.figures import count_text, files_text, number_text, size_text
 
@@ -11,9 +11,7 @@ from dbio_commit.upkeep.figures import count_text, files_text, number_text, size
 def print_compaction(report: CompactReport) -> None:
     if in_pipe():
         print_lines(_COMPACTED, report.compacted)
-        done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
-        dry = "dry run, nothing was changed: " if report.dry_run else ""
-        say_error(f"{report.url}: {dry}{done}")  # the lines are for programs
+        say_facts(report.url, _facts(report), dry_run=report.dry_run)
         return
     say(report.url, style="bold")
     print_facts(_facts(report))

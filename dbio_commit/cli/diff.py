@@ -1,12 +1,11 @@
 """`dbio diff`: prints how two states of a table differ."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.upkeep.diff import Change, Difference, Total
-from dbio_commit.upkeep.figures import count_text, files_text, known_size, number_text, size_text
+from dbio_commit.upkeep.figures import count_text, files_text, known_size, number_text, size_text, total_text
 
 _Partition = tuple[str, tuple[Total, Total]]
 
@@ -27,8 +26,8 @@ def print_diff(found: Difference) -> None:
             "commits": number_text(len(found.commits)),
             "rows": _rows_text(one, other),
             "files": f"{files_text(one.files, one.size)} -> {files_text(other.files, other.size)}",
-            "removed": _total_text(found.removed),
-            "added": _total_text(found.added),
+            "removed": total_text(found.removed),
+            "added": total_text(found.added),
             "partitioned by": " -> ".join(layouts) if layouts[0] != layouts[1] else "",
         }
     )
@@ -64,13 +63,6 @@ def _rows_text(one: Total, other: Total) -> str:
     if one.rows is None or other.rows is None:
         return ""
     return f"{one.rows:,} -> {other.rows:,} ({other.rows - one.rows:+,})"
-
-
-def _total_text(files: Sequence[DataFile]) -> str:
-    total = Total()
-    for file in files:
-        total = total.plus(file, None)
-    return files_text(total.files, total.size)
 
 
 def _total_json(total: Total) -> dict[str, int | None]:

@@ -12,7 +12,7 @@ from dbio_commit.upkeep.doctor import Finding, Verdict, look_at_packages, look_a
 
 
 def look_around(path: str) -> Iterator[Finding]:
-    """Everything, one after the other. Raises InvalidInputError for a path that is none."""
+    """What was found, one after the other. Raises InvalidInputError for a text that is neither a path nor a URL."""
     location = parse_location(path)
     yield look_at_packages(location.scheme)
     try:

@@ -11,9 +11,10 @@ from dbio_commit.cli.output import (
     print_part,
     say,
     say_error,
+    say_facts,
     text_column,
 )
-from dbio_commit.cli.vacuum import DELETION, REASON, amounts, deletion_json
+from dbio_commit.cli.vacuum import DELETION, REASON, amounts, deletion_json, say_failures
 from dbio_commit.upkeep.erase.report import EraseReport
 from dbio_commit.upkeep.figures import count_text, size_text
 
@@ -21,8 +22,7 @@ from dbio_commit.upkeep.figures import count_text, size_text
 def print_erasure(report: EraseReport) -> None:
     if in_pipe():
         print_lines(DELETION, report.deleted)
-        done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
-        say_error(f"{report.url}: {'dry run, nothing was changed: ' if report.dry_run else ''}{done}")
+        say_facts(report.url, _facts(report), dry_run=report.dry_run)
         for sentence in report.remains:
             say_error(f"not erased here: {sentence}")
     else:
@@ -33,8 +33,7 @@ def print_erasure(report: EraseReport) -> None:
         print_facts(_facts(report))
         print_part("would be deleted" if report.dry_run else "deleted", REASON, amounts(report.deleted))
         print_part("not erased here", text_column("what"), report.remains)
-    for failure in report.failed:
-        say_error(f"{failure.path or report.url}: {' '.join(failure.message.split())}")
+    say_failures(report.url, report.failed)
     for it in report.pending:
         say_error(
             f"{it.tid} is pending since {it.since.isoformat()}, and may hold such rows: run erase again once it has "

@@ -8,7 +8,8 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
 from dbio_commit.cli.provenance import by_text, provenance_json
-from dbio_commit.protocol.commits import Commit, parse_time
+from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
 from dbio_commit.upkeep.trace import FileTrace
 
@@ -38,7 +39,7 @@ class Choice:
 
 
 def _shown(at: datetime, since: datetime) -> datetime:
-    """The time as the log shows it, in whole seconds, if it is compared with such a time: a user copies that."""
+    """The time, in whole seconds if `since` is in whole seconds: then a user has copied it from the log."""
     return at if since.microsecond else at + timedelta(microseconds=-at.microsecond % 1_000_000)
 
 

@@ -107,6 +107,12 @@ def print_facts(facts: Mapping[str, str]) -> None:
     _console().print(Padding.indent(table, 2))
 
 
+def say_facts(url: str, facts: Mapping[str, str], *, dry_run: bool) -> None:
+    """Prints the same to stderr, on one line: in a pipe, the lines on stdout are for programs."""
+    done = "; ".join(f"{name} {text}" for name, text in facts.items() if text)
+    say_error(f"{url}: {'dry run, nothing was changed: ' if dry_run else ''}{done}")
+
+
 def print_pages(columns: Sequence[Column[_T]], things: Sequence[_T]) -> None:
     """Prints all of a list, which is the result."""
     for start in range(0, len(things), _PAGE):

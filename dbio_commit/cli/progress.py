@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBars
 
+from dbio_commit.base.progress import Progress
 from dbio_commit.cli.output import in_pipe
-from dbio_commit.upkeep.vacuum.report import Progress
 
 
 @contextmanager

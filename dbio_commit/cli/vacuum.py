@@ -5,19 +5,27 @@ from datetime import timedelta
 from typing import Any
 
 from dbio_commit.cli.check import KEEPS_VERSIONS
-from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, say_error
+from dbio_commit.cli.output import (
+    Column,
+    in_pipe,
+    print_facts,
+    print_lines,
+    print_pages,
+    print_part,
+    say,
+    say_error,
+    say_facts,
+)
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text
 from dbio_commit.upkeep.report.health import Amount
-from dbio_commit.upkeep.vacuum.report import Deletion, VacuumReport, by_reason
+from dbio_commit.upkeep.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 
 
 def print_vacuum(report: VacuumReport) -> None:
     if in_pipe():
         print_lines(DELETION, report.deleted)
-        done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
-        dry = "dry run, nothing was changed: " if report.dry_run else ""
-        say_error(f"{report.url}: {dry}{done}")  # the lines are for programs
+        say_facts(report.url, _facts(report), dry_run=report.dry_run)
     else:
         say(report.url, style="bold")
         if report.dry_run and report.deleted:
@@ -26,8 +34,7 @@ def print_vacuum(report: VacuumReport) -> None:
         print_facts(_facts(report))
         print_part("would be deleted" if report.dry_run else "deleted", REASON, amounts(report.deleted))
         print_part("kept", REASON, amounts(report.kept))
-    for failure in report.failed:
-        say_error(f"{failure.path or report.url}: {' '.join(failure.message.split())}")
+    say_failures(report.url, report.failed)
 
 
 def vacuum_json(report: VacuumReport) -> dict[str, Any]:
@@ -48,6 +55,11 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "queued": report.queued,
         "kept": [deletion_json(it) for it in report.kept],
     }
+
+
+def say_failures(url: str, failures: Iterable[Failure]) -> None:
+    for failure in failures:
+        say_error(f"{failure.path or url}: {' '.join(failure.message.split())}")
 
 
 def deletion_json(it: Deletion) -> dict[str, Any]:

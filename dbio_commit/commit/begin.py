@@ -87,7 +87,7 @@ def begin(
     - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
     - Without `changes_rows`, the marker of a rewrite records that the rows stay the same.
     - `follow_up` is called after the commit.
-    - `note` is what is said of the commit.
+    - `note` has the commit's message and labels.
 
     Raises SchemaMismatchError for other partition columns than the table's; TableExistsError; CommitConflictError if
     `if_match` names a commit and there is no table; UnsupportedStoreError if the store has no put-if-absent.

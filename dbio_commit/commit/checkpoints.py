@@ -16,8 +16,9 @@ from dbio_commit.log.settled import read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import snapshot_of_parts
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import committed_by
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
-from dbio_commit.protocol.commits import Decided, committed_by
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import check_marker
 from dbio_commit.protocol.scope import Scope
@@ -37,7 +38,7 @@ def write_checkpoint(
     again: bool = False,
     erases: bool = False,
 ) -> str | None:
-    """Writes the next checkpoint from a snapshot of now; returns its name.
+    """Writes the next checkpoint from a snapshot of the newest state; returns its name.
 
     `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
     parts forgets nothing, so that it need not read what it covers already. None if another process was faster, or if

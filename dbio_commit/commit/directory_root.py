@@ -26,8 +26,9 @@ from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import read_markers, until_quiet
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import committed_by
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
+from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.directory import (
     Directory,
     is_used,

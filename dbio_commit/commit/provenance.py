@@ -34,7 +34,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRun:
-    """What a Spark session does, as far as it says so."""
+    """The application and the job of a Spark session. Each is None if it is not known."""
 
     application: str | None = None
     """Spark's id of the application."""
@@ -44,7 +44,7 @@ class SparkRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is said of a commit when it begins: by its caller, and by the Spark session that it runs in."""
+    """The message and the labels of a commit, by its caller, and the Spark application and job that it runs in."""
 
     message: str | None = None
     labels: Labels | None = None
@@ -81,7 +81,7 @@ NO_NOTE = Note()
 
 
 def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
-    """Who makes a transaction now, unless the table's settings or the environment switch that off; and the note.
+    """The note, and who makes the transaction, unless the table's settings or the environment switch that off.
 
     Raises InvalidInputError for an environment variable that cannot be read.
     """
@@ -101,7 +101,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
 
 
 def amended(before: Provenance | None, message: str | None, labels: Labels | None) -> Provenance | None:
-    """What was said when the transaction began, with another message and more labels. Raises InvalidInputError."""
+    """The provenance of the start marker with another message and more labels. Raises InvalidInputError."""
     if message is None and labels is None:
         return before
     check_note(message, labels)

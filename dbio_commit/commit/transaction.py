@@ -178,7 +178,7 @@ class Transaction:
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.
 
-        Without this, the commit goes by the statistics of the files, and refuses files whose statistics prove nothing.
+        Without this, the commit looks at the statistics of the files, and refuses files whose statistics prove nothing.
         """
         self._require_open("vouch for rows")
         self._rows_are_checked = True
@@ -395,7 +395,7 @@ class Transaction:
         return [info for info in self._staged.values() if info is not None]
 
     def _with_ids(self) -> dict[str, int]:
-        """How many new files have field ids of another table: publications for Iceberg ask for that."""
+        """The metric of new files with field ids in their footers, by which readers of Iceberg find columns."""
         count = sum(footer.has_ids for footer in self._footers.values())
         return {FILES_WITH_IDS: count} if count else {}
 

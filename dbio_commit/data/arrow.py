@@ -18,7 +18,7 @@ from dbio_commit.data.widen import fit
 from dbio_commit.protocol import partition_values
 from dbio_commit.protocol.types import is_partition
 
-Key = tuple[str | None, ...]
+PartitionKey = tuple[str | None, ...]
 """The values of a row's partition columns as texts, unescaped. None is SQL null."""
 
 # --- types --------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def is_completing(batch: pa.RecordBatch) -> bool:
     return batch.schema.metadata == _COMPLETING
 
 
-def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
+def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[PartitionKey, pa.Table]]:
     """The rows of each partition, in their order and without the partition columns.
 
     Raises InvalidInputError for a value that cannot be in the name of a directory.
@@ -167,18 +167,18 @@ def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Tab
         start = end
 
 
-def keys(batch: pa.RecordBatch, columns: Sequence[str]) -> list[Key]:
+def keys(batch: pa.RecordBatch, columns: Sequence[str]) -> list[PartitionKey]:
     """The partitions of the rows, without duplicates. Raises InvalidInputError as `group` does."""
     return _codes(pa.Table.from_batches([batch]), columns)[1]
 
 
-def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
+def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[PartitionKey]]:
     """The partition of each row as a number, and the partitions by their numbers, in order of appearance.
 
     The numbers are None if all rows are in one partition.
     """
     codes: Any = None
-    keys: list[Key] = [()]
+    keys: list[PartitionKey] = [()]
     for name in columns:
         column: Any = table.column(name)
         _formatter(name, column.type)  # raises for a type that the lines below cannot encode

@@ -11,11 +11,11 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
-Counts = dict[tuple[str | None, ...], list[int]]
+RowCounts = dict[tuple[str | None, ...], list[int]]
 """By the values of the partition columns: the number of rows, then of values of each column that are not null."""
 
 
-def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: Sequence[str]) -> Counts | None:
+def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: Sequence[str]) -> RowCounts | None:
     """The counts of all files. None if a writer did not record one of them.
 
     `columns` have the table's spelling, and none is a partition column.
@@ -24,8 +24,8 @@ def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: S
     return _in_parts(files, lower) if isinstance(files, FilesInParts) else _in_markers(files, commits, lower)
 
 
-def _in_parts(files: FilesInParts, lower: Sequence[str]) -> Counts | None:
-    found: Counts = {}
+def _in_parts(files: FilesInParts, lower: Sequence[str]) -> RowCounts | None:
+    found: RowCounts = {}
 
     def is_unknown(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
         told = {name.lower(): it.nulls for name, it in bounds.items()}
@@ -39,8 +39,8 @@ _NO_COLUMN = ""
 """No column has this name. `choose` looks at each file only if it is asked for the bounds of a column."""
 
 
-def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Sequence[str]) -> Counts | None:
-    found: Counts = {}
+def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Sequence[str]) -> RowCounts | None:
+    found: RowCounts = {}
     markers = {commit.tid: commit.marker for commit in commits}
     live = LiveFiles.of(files)
     for added in live.by_transaction:
@@ -62,7 +62,7 @@ def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Se
     return found
 
 
-def _add(found: Counts, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]) -> bool:
+def _add(found: RowCounts, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]) -> bool:
     """Adds the counts of a file. Whether they are known, and can be true."""
     values = [None if rows is None or it is None or it > rows else rows - it for it in nulls]
     if rows is None or rows < 0 or None in values:

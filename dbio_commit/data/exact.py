@@ -126,7 +126,7 @@ def _express(condition: Condition, schema: pa.Schema, to: _Language) -> Any:
 
 
 def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any], of_none: Any) -> Any:
-    """The parts in a tree that is no deeper than it must be: tools recurse."""
+    """The parts, joined as a balanced tree: the tools recurse over it."""
     if len(parts) <= 1:
         return parts[0] if parts else of_none
     half = len(parts) // 2

@@ -6,7 +6,7 @@ A bound need not be a value of the file (PROTOCOL.md 7.3), so the values themsel
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dbio_commit.data.pruning import Facts, value_of
+from dbio_commit.data.pruning import Facts, facts_of_bounds
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import Bounds, bounds_of
@@ -71,7 +71,7 @@ def _of_bounds(
 ) -> Callable[[Partition, Mapping[str, Bounds], int | None], bool]:
     def of(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
         told = {name.lower(): it for name, it in bounds.items()}
-        return function([_facts(told.get(it.column.lower()), rows, it.kind) for it in wanted])
+        return function([facts_of_bounds(told.get(it.column.lower()), rows, it.kind) for it in wanted])
 
     return of
 
@@ -93,10 +93,4 @@ def _facts_in(
         each = [None if i is None or it.column.lower() not in told else bounds_of(told[it.column.lower()], i)
                 for it in wanted]  # fmt: skip
         rows = None if i is None else info.rows[i]
-        yield path, [_facts(it, rows, extreme.kind) for it, extreme in zip(each, wanted, strict=True)]
-
-
-def _facts(bounds: Bounds | None, rows: int | None, kind: str) -> Facts:
-    if bounds is None:
-        return Facts(rows=rows)
-    return Facts(value_of(bounds.min, kind), value_of(bounds.max, kind), bounds.nulls, rows)
+        yield path, [facts_of_bounds(it, rows, extreme.kind) for it, extreme in zip(each, wanted, strict=True)]

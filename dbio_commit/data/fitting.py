@@ -1,6 +1,6 @@
 """Do the columns of files fit a table, or one another? And which columns does a table have after them? Pure.
 
-For files that Spark did not write; `spark/session/schema` is for DataFrames. All schemas are Spark's JSON.
+For files that other tools wrote; `mapping` is for new rows. All schemas are Spark's JSON.
 """
 
 from collections import Counter, defaultdict
@@ -10,9 +10,8 @@ from typing import Any
 
 from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.data.footers import Footer
+from dbio_commit.data.mapping import Schema, has_void
 from dbio_commit.protocol.types import Family, decimal_digits, type_of, widens
-
-Schema = Mapping[str, Any]
 
 
 def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Sequence[str], where: str) -> Schema:
@@ -30,7 +29,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
             if name.lower() in parts:
                 continue  # the directory says what it is
             own = known.get(name.lower())
-            if own is None and table is None and not _has_void(kind):
+            if own is None and table is None and not has_void(kind):
                 known[name.lower()] = field
             elif own is None and table is None:
                 problems.append(f"{name} holds only nulls, without a type")
@@ -276,13 +275,6 @@ def is_read(found: str, wanted: str) -> bool:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return False
     return True
-
-
-def _has_void(kind: Any) -> bool:
-    if not isinstance(kind, Mapping):
-        return bool(kind == "void")
-    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    return any(map(_has_void, [*inner, *(field["type"] for field in _fields(kind))]))
 
 
 def without(schema: Schema, columns: Iterable[str]) -> Schema:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.protocol.types import Family, decimal_digits, type_of, widens
+from dbio_commit.protocol.markers.schema import type_text
+from dbio_commit.protocol.types import Family, decimal_digits, leaf_types, type_of, widens
 
 Schema = Mapping[str, Any]
 """Spark's JSON of a struct."""
@@ -114,27 +115,13 @@ def _is_written(kind: Any) -> bool:
 
 def has_void(kind: Any) -> bool:
     """Whether the type, or a type inside it, is that of a bare NULL."""
-    match kind:
-        case {"type": "struct", "fields": fields}:
-            return any(has_void(field["type"]) for field in fields)
-        case {"type": "array", "elementType": element}:
-            return has_void(element)
-        case {"type": "map", "keyType": key, "valueType": value}:
-            return has_void(key) or has_void(value)
-    return bool(kind == "void")
+    return any(it == "void" for it in leaf_types(kind))
 
 
 def has_variant(kind: Any) -> bool:
     """Whether the type, or a type inside it, is a variant."""
-    match kind:
-        case {"type": "struct", "fields": fields}:
-            return any(has_variant(field["type"]) for field in fields)
-        case {"type": "array", "elementType": element}:
-            return has_variant(element)
-        case {"type": "map", "keyType": key, "valueType": value}:
-            return has_variant(key) or has_variant(value)
-    row = type_of(kind)
-    return row is not None and row.family is Family.VARIANT
+    rows = map(type_of, leaf_types(kind))
+    return any(row is not None and row.family is Family.VARIANT for row in rows)
 
 
 # --- how the data becomes the table's -----------------------------------------------------------------------------
@@ -275,18 +262,12 @@ def _describe(schema: Schema, table: Schema, problems: Sequence[str], *, where: 
 
 def simple_name(kind: Any) -> str:
     """A type as Spark's messages show it, such as `struct<id:bigint>`."""
-    match kind:
-        case {"type": "struct", "fields": fields}:
-            inner = (f"{it['name']}:{simple_name(it['type'])}" for it in fields)
-            return f"struct<{','.join(inner)}>"
-        case {"type": "array", "elementType": element}:
-            return f"array<{simple_name(element)}>"
-        case {"type": "map", "keyType": key, "valueType": value}:
-            return f"map<{simple_name(key)},{simple_name(value)}>"
-        case {"type": str(name)}:
-            return name
+    return type_text(kind, _name_in_sql)
+
+
+def _name_in_sql(kind: str) -> str:
     row = type_of(kind)
-    return f"{row.sql[0]}{kind[len(row.name) :]}" if row and row.sql else str(kind)
+    return f"{row.sql[0]}{kind[len(row.name) :]}" if row and row.sql else kind
 
 
 # --- plain types --------------------------------------------------------------------------------------------------

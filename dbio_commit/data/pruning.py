@@ -308,7 +308,7 @@ def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str
 
     def holds(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
         told = {name.lower(): it for name, it in bounds.items()}
-        own = {it: _facts(told[it.lower()], rows, types[it]) for it in columns if it.lower() in told}
+        own = {it: facts_of_bounds(told[it.lower()], rows, types[it]) for it in columns if it.lower() in told}
         return condition.may_hold(_getter(own | _partition_facts(partition, columns, types)))
 
     return holds
@@ -318,7 +318,7 @@ def facts_of_file(file: FileInfo, columns: Iterable[str], types: Mapping[str, st
     """What the writer of a new file knows of these columns of it."""
     columns = list(columns)
     told = {name.lower(): bounds for name, bounds in (file.statistics or {}).items()}
-    own = {it: _facts(told[it.lower()], file.rows, types.get(it, "")) for it in columns if it.lower() in told}
+    own = {it: facts_of_bounds(told[it.lower()], file.rows, types.get(it, "")) for it in columns if it.lower() in told}
     return _getter(own | _partition_facts(file.partition, columns, types))
 
 
@@ -348,14 +348,19 @@ def _hopeful(
     for path in added.paths:
         i = number.get(path)
         if i is not None:
-            own = {column: _facts(bounds_of(it, i), info.rows[i], types[column]) for column, it in told.items()}
+            own = {
+                column: facts_of_bounds(bounds_of(it, i), info.rows[i], types[column]) for column, it in told.items()
+            }
             if not condition.may_hold(_getter(own | _partition_facts(partition_of(path), columns, types))):
                 continue
         kept.append(path)
     return kept
 
 
-def _facts(bounds: Bounds, rows: int | None, kind: str) -> Facts:
+def facts_of_bounds(bounds: Bounds | None, rows: int | None, kind: str) -> Facts:
+    """What the bounds of a column of this type say; without bounds, only how many rows there are."""
+    if bounds is None:
+        return Facts(rows=rows)
     return Facts(value_of(bounds.min, kind), value_of(bounds.max, kind), bounds.nulls, rows)
 
 

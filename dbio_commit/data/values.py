@@ -24,7 +24,7 @@ from dbio_commit.protocol.types import decimal_digits, is_integer, type_of, wide
 
 
 class Unsure(ValueError):
-    """The value may be another one in Spark; the text says why."""
+    """Spark may give another value; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Value:
 def read_value(sql: str, columns: Mapping[str, Any], *, now: datetime | None) -> Value:
     """The value. `columns` are the types of the columns that it may use, by the table's names.
 
-    `now` is the value of `current_timestamp()`; None: there must be no such value. Raises Unsure.
+    `now` is the value of `current_timestamp()`; None if the expression may not use it. Raises Unsure.
     """
     if found := READ_BY_SETTINGS.search(sql):
         raise Unsure(f"what {found[0]!r} means depends on settings of Spark")
@@ -126,7 +126,7 @@ class _Reader:
         value, by = self.value(left), self.value(right)
         number = right.unnest()
         if value.kind not in _INTEGERS or by.kind not in _INTEGERS or not isinstance(number, exp.Literal):
-            raise Unsure("a remainder is evaluated of whole numbers only, by a number that is given")
+            raise Unsure("dbio computes a remainder only of whole numbers, divided by a literal")
         divisor = int(number.this)
         if divisor == 0:
             raise Unsure("it divides by zero")
@@ -183,13 +183,13 @@ class _Reader:
     def _text(self, tree: Any) -> Value:
         value = self.value(tree)
         if value.kind != "string":
-            raise Unsure(f"a function of texts gets a {value.kind}")
+            raise Unsure(f"a function of texts is applied to a {value.kind}")
         return value
 
     def _joined(self, tree: Any) -> Value:
         parts = tree.expressions if isinstance(tree, exp.Concat) else [tree.this, tree.expression]
         if any(isinstance(part, exp.Binary) and not isinstance(part, exp.DPipe) for part in parts):
-            raise Unsure("what || binds first is not certain; put brackets around its sides")
+            raise Unsure("it is not certain what belongs to each side of ||; put brackets around the sides")
         texts = [self._text(part) for part in parts]
         join: Any = pc.binary_join_element_wise
         return Value("string", lambda rows: join(*(it.of(rows) for it in texts), pa.scalar("")))
@@ -198,7 +198,7 @@ class _Reader:
         value = self._text(text)
         numbers = [it.this for it in (start, length) if isinstance(it, exp.Literal) and not it.is_string]
         if len(numbers) != 2 or not all(re.fullmatch(r"[0-9]{1,9}", it) for it in numbers) or int(numbers[0]) < 1:
-            raise Unsure("a part of a text is evaluated with a place from 1 and a length that are given")
+            raise Unsure("dbio takes a part of a text only if its first place, from 1 on, and its length are literals")
         first, count = int(numbers[0]) - 1, int(numbers[1])
         return Value("string", lambda rows: pc.utf8_slice_codeunits(value.of(rows), first, first + count))
 
@@ -206,7 +206,7 @@ class _Reader:
         values = [self.value(tree) for tree in trees]
         kinds = {it.kind for it in values if isinstance(it.kind, str)} - {"void"}
         if len(kinds) != 1 or any(not isinstance(it.kind, str) for it in values):
-            raise Unsure("coalesce is evaluated of values of one type only")
+            raise Unsure("dbio evaluates coalesce only if its values have one type")
         [kind] = kinds
         arrow = arrow_type(kind)
         return Value(kind, lambda rows: reduce(_or_else, (fit(it.of(rows), arrow) for it in values)))
@@ -263,7 +263,7 @@ def assigned(value: Value, kind: Any) -> Value:
         return Value(kind, lambda rows: pa.nulls(rows.num_rows, arrow))
     row = type_of(own)
     if row is None or type_of(kind) is None:
-        raise Unsure(f"it is a {own}, and the column another type")
+        raise Unsure(f"it is a {own}, and the column has another type")
     digits, more = decimal_digits(own), decimal_digits(kind)
     is_sure = (
         widens(own, kind)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidInputError
-from dbio_commit.feed.position import Part, Position, Start, position_of
+from dbio_commit.feed.position import CommitPart, Position, Start, position_of
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import Change, FilesInOrder, History, Totals, recorded_operation, takes_rows
+from dbio_commit.protocol.history import FileChange, FilesInOrder, History, Totals, recorded_operation, takes_rows
 from dbio_commit.protocol.state import DataFile
 
 
@@ -94,7 +94,7 @@ class Feed:
         """
         if isinstance(at, Start) and at.begin == "state":
             known = [commit for commit in self._history.commits if target is None or target.had(commit)]
-            part = Part(done=0, files=len(self._history.state(known)))
+            part = CommitPart(done=0, files=len(self._history.state(known)))
             return self._within_state(self._position(known, part), most) if known else at
         self._check(at)
         if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
@@ -115,7 +115,7 @@ class Feed:
             if any(change.kind == "recorded" for change in changes[skip:had]):
                 had = len(files)  # the old and the new row may be in two files: both are read in one batch
             if had < len(files):
-                cut = Part(tid=commit.tid, done=had, files=len(files)) if had else None
+                cut = CommitPart(tid=commit.tid, done=had, files=len(files)) if had else None
                 break
             done.append(commit)
             left = left and left.less(files[skip:])
@@ -124,14 +124,14 @@ class Feed:
         until = at.until if isinstance(at, Position) else None
         return self._position([*self._had(at), *done], cut, until=until)
 
-    def between(self, start: Position | Start, end: Position) -> list[Change]:
+    def between(self, start: Position | Start, end: Position) -> list[FileChange]:
         """The changes that the batch between two positions reads, in order. The same for each call. Raises as `after`
         does."""
         self._check(start)
         self._check(end)
         if end.part and end.part.tid is None:
             return [*self._of_state(end, _done(start, None, end.part.files))]
-        found = list[Change]()
+        found = list[FileChange]()
         for commit in self._rest(start):
             is_part = end.part is not None and end.part.tid == commit.tid
             if end.had(commit) or is_part:
@@ -157,7 +157,7 @@ class Feed:
         oldest = min((commit.modified for commit in rest), default=None)
         return Lag(len(rest), left.files, left.bytes, oldest)
 
-    def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[Change]]]:
+    def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[FileChange]]]:
         """The commits from a first to a last one, inclusive, each with what the stream would read of it.
 
         The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
@@ -175,7 +175,7 @@ class Feed:
             commits = commits[: tids.index(end) + 1]
         return ((commit, self._changes(commit)) for commit in commits)
 
-    def doubtful(self, changes: Sequence[Change]) -> list[str]:
+    def doubtful(self, changes: Sequence[FileChange]) -> list[str]:
         """The paths of files that vacuum may have deleted, since a commit has removed them."""
         return self._history.removed_among(changes)
 
@@ -214,7 +214,9 @@ class Feed:
         rest = {commit.tid for commit in self._rest(at)}
         return [commit for commit in self._history.commits if commit.tid not in rest]
 
-    def _position(self, had: Sequence[Decided], part: Part | None = None, *, until: datetime | None = None) -> Position:
+    def _position(
+        self, had: Sequence[Decided], part: CommitPart | None = None, *, until: datetime | None = None
+    ) -> Position:
         tids = {commit.tid for commit in had}
         rest = (commit for commit in self._history.commits if commit.tid not in tids)
         at_least = {} if until is None else {"at_least": until}
@@ -264,7 +266,7 @@ class Feed:
         known = self._had(at) if isinstance(at, Position) else self._rest(at)[:1]
         return max((commit.modified for commit in known), default=at.until if isinstance(at, Position) else None)
 
-    def _changes(self, commit: Decided) -> list[Change]:
+    def _changes(self, commit: Decided) -> list[FileChange]:
         """The changes that the stream reads of a commit."""
         wanted, marker = self._wanted, commit.marker
         if not marker.is_data_change:
@@ -297,13 +299,13 @@ class Feed:
             done = len(state) if most.files is None else min(done + most.files, len(state))
         else:
             done += most.count(state.some(done))
-        return replace(at, part=Part(done=done, files=at.part.files))
+        return replace(at, part=CommitPart(done=done, files=at.part.files))
 
-    def _of_state(self, end: Position, start: int) -> Iterator[Change]:
+    def _of_state(self, end: Position, start: int) -> Iterator[FileChange]:
         assert end.part
         times = {commit.tid: commit.modified for commit in self._history.commits}
         for file in self._state(end).some(start, end.part.done):
-            yield Change(file, "insert", str(file.tid), times[str(file.tid)])
+            yield FileChange(file, "insert", str(file.tid), times[str(file.tid)])
 
     def _state(self, at: Position) -> FilesInOrder:
         """The files that were live after exactly the commits that the position has had."""

@@ -10,7 +10,7 @@ from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.position import Start
 from dbio_commit.log.listing import refuse_dropped, until_quiet
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.history import Change, History
+from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.store import Store
 
@@ -45,7 +45,7 @@ class Follower:
             "with `dbio adopt`"
         )
 
-    def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[Change]]:
+    def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[FileChange]]:
         """The history, and what its commits changed, from a first to a last commit, inclusive.
 
         Raises HistoryLostError if a file of these does not exist any more, InvalidInputError, and as `history`.
@@ -55,7 +55,7 @@ class Follower:
         found = [change for _, changes in feed.span(start, end) for change in changes]
         return history, self.without_deleted(feed, found)
 
-    def without_deleted(self, feed: Feed, changes: Sequence[Change]) -> list[Change]:
+    def without_deleted(self, feed: Feed, changes: Sequence[FileChange]) -> list[FileChange]:
         """These changes, if their files still exist. Raises HistoryLostError as `Feed.lose` does."""
         doubtful = feed.doubtful(changes)
         found = self._store.stat_many(doubtful)

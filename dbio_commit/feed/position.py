@@ -49,7 +49,7 @@ class Start(Body, frozen=True, kw_only=True):
         in_utc(self, "time")
 
 
-class Part(Body, frozen=True, kw_only=True):
+class CommitPart(Body, frozen=True, kw_only=True):
     """How many files a stream has read of the next commit, and how many that has."""
 
     tid: str | None = None
@@ -76,7 +76,7 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     back."""
     tids: Sequence[str] = written([])
     """The tids after `until` that were read."""
-    part: Part | None = None
+    part: CommitPart | None = None
     """The part that was read of one further commit, or of the state at the start."""
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ def position_of(
     *,
     table_id: str,
     redated_until: datetime | None = None,
-    part: Part | None = None,
+    part: CommitPart | None = None,
     at_least: datetime = _NEVER,
 ) -> Position:
     """The position of a stream that has read exactly these commits. All commits until `at_least` must be among them."""

@@ -13,8 +13,9 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
-from dbio_commit.protocol.commits import Decided, count_rows, parse_time
-from dbio_commit.protocol.history import Change, History
+from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.commits import Decided, count_rows
+from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.store import Store
 
@@ -69,7 +70,7 @@ def end_at(end: datetime | str | None) -> datetime | str | None:
     return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
-def _changes(history: History, commit: Decided, changes: Sequence[Change]) -> CommitChanges:
+def _changes(history: History, commit: Decided, changes: Sequence[FileChange]) -> CommitChanges:
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit

@@ -22,7 +22,7 @@ _AT_LEAST = 1024
 """The memory for each key and its bookkeeping."""
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Identifies one object of one table. The name is not enough: a table may be deleted or restored."""
 
     service: str
@@ -78,7 +78,7 @@ class Memory:
             if bytes <= self._kept.maxsize:
                 self._kept[key] = kept
             for place, held in self._held:
-                if isinstance(key, Key) and key[: len(place)] == place:
+                if isinstance(key, ObjectKey) and key[: len(place)] == place:
                     held[key] = kept
 
     @contextmanager
@@ -135,8 +135,8 @@ def _recall(
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
 
 
-def _key(store: Store, table_id: str, entry: Entry) -> Key:
-    return Key(store.identity, store.principal, store.url, table_id, entry)
+def _key(store: Store, table_id: str, entry: Entry) -> ObjectKey:
+    return ObjectKey(store.identity, store.principal, store.url, table_id, entry)
 
 
 def is_recalled(store: Store, table_id: str, entry: Entry) -> bool:

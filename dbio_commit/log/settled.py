@@ -8,8 +8,9 @@ from datetime import datetime
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import Markers, in_parts, read_checkpoint, read_descriptor, read_markers
+from dbio_commit.protocol.as_of import redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.commits import Decided, latest, redated_until
+from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitInfo

@@ -19,7 +19,7 @@ from dbio_commit.log.late import Late, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
-from dbio_commit.protocol.commits import Commit, Decided, Forgotten, History, LateCommits, recorded_rows
+from dbio_commit.protocol.commits import Commit, CommitList, Decided, Forgotten, LateCommits, recorded_rows
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
@@ -361,7 +361,7 @@ class Snapshot:
         known = self.decided if self._in_parts is None else self.transactions
         committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
         late = None if self._in_parts is None else _Late(self, committed)
-        return History(late.commit(it) if late else _commit(it) for it in committed)
+        return CommitList(late.commit(it) if late else _commit(it) for it in committed)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:

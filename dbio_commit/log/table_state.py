@@ -9,8 +9,9 @@ from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import committed_by, cut_at, in_order, not_known
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, CommitsInParts
-from dbio_commit.protocol.commits import AsOf, Decided, committed_by, cut_at, in_order, not_known
+from dbio_commit.protocol.commits import AsOf, Decided
 from dbio_commit.protocol.history import History, HistoryInParts
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout

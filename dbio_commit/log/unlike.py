@@ -1,25 +1,19 @@
 """Finds live files that differ from the table's columns, by their footers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.data.fitting import lost, misfit, respelled, without
 from dbio_commit.data.footers import Footer, look_at
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.store import Store
 
-Progress = Callable[[str, int, int | None], None]
-"""Is called with the phase, how many are done, and of how many (None if that is not known)."""
-
 _AT_ONCE = 1000
 """How many files are read between two reports of progress."""
-
-
-def silent(phase: str, done: int, total: int | None) -> None:
-    """No report of progress."""
 
 
 def look_at_all(
@@ -74,7 +68,7 @@ def find_other_types(store: Store, snapshot: Snapshot, columns: Mapping[str, Any
 
 
 def _is_same(found: str, wanted: str) -> bool:
-    """Whether files have the types alike. A text with a longest length is a plain text there."""
+    """Whether files store both types in the same way. A text with a maximum length is a plain text there."""
     from dbio_commit.data.columns import arrow_type
 
     return found == wanted or bool(arrow_type(found) == arrow_type(wanted))

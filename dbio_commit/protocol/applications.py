@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.checkpoint import HISTORY
-from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import Versions
 

@@ -15,15 +15,15 @@ from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles, Metadata, added_sizes, live_files
 
-Kind = Literal["insert", "delete", "recorded"]
+ChangeKind = Literal["insert", "delete", "recorded"]
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A file whose rows were all added or removed by a commit; or, if it is `recorded`, a change file whose rows say
     which."""
 
     file: DataFile
-    kind: Kind
+    kind: ChangeKind
     tid: str
     """The tid of the commit."""
     committed: datetime
@@ -248,7 +248,7 @@ class History:
         is_own = commit.tid not in self.parts.tids and not commit.marker.removed_tids
         return is_own or self.parts.is_at_hand(commit.tid)
 
-    def removed_among(self, changes: Iterable[Change]) -> list[str]:
+    def removed_among(self, changes: Iterable[FileChange]) -> list[str]:
         """The paths of these changes that some commit has removed, in their order."""
         changes = [*changes]
         removed = {change.file.path for change in changes if self._is_surely_removed(change)}
@@ -257,18 +257,18 @@ class History:
             removed |= self.parts.removed_among(doubtful) if doubtful else set()
         return [change.file.path for change in changes if change.file.path in removed]
 
-    def _is_surely_removed(self, change: Change) -> bool:
+    def _is_surely_removed(self, change: FileChange) -> bool:
         path = change.file.path
         return change.kind != "insert" or path in self._removers or change.tid in self._referring
 
-    def _is_surely_new(self, change: Change) -> bool:
+    def _is_surely_new(self, change: FileChange) -> bool:
         """Whether no transaction in parts names it: it has the name that another transaction alone gives."""
         assert self.parts
         tid = change.tid
         is_own = names.parse_data_file(names.split(change.file.path)[1]) == tid
         return is_own and tid not in self.parts.tids and not self.parts.hides
 
-    def rows(self, commit: Decided, changes: Iterable[Change]) -> Mapping[str, int | None]:
+    def rows(self, commit: Decided, changes: Iterable[FileChange]) -> Mapping[str, int | None]:
         """How many rows the files of these changes of a commit have, without those that are not recorded."""
         paths = {change.file.path for change in changes}
         whole = self.whole(commit)
@@ -297,26 +297,26 @@ class History:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def added(self, commit: Decided) -> list[Change]:
+    def added(self, commit: Decided) -> list[FileChange]:
         """The files that a commit added, as far as the history still has them."""
         return self._added(commit, are_changes=False)
 
-    def recorded(self, commit: Decided) -> list[Change]:
+    def recorded(self, commit: Decided) -> list[FileChange]:
         """The change files of a commit."""
         return self._added(commit, are_changes=True)
 
-    def _added(self, commit: Decided, *, are_changes: bool) -> list[Change]:
+    def _added(self, commit: Decided, *, are_changes: bool) -> list[FileChange]:
         commit = self.whole(commit)
         changes = set(commit.marker.change_files)
         return [
-            Change(
+            FileChange(
                 self._file(path, size, commit.tid), "recorded" if are_changes else "insert", commit.tid, commit.modified
             )
             for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
             if (path in changes) == are_changes
         ]
 
-    def all_changes(self, commit: Decided) -> list[Change]:
+    def all_changes(self, commit: Decided) -> list[FileChange]:
         """The files that a commit added and removed. For a commit with change files, those, and no file that only keeps
         rows."""
         commit = self.whole(commit)
@@ -327,14 +327,14 @@ class History:
         whole = set(info.whole)
         return [*(change for change in both if change.file.path in whole), *self.recorded(commit)]
 
-    def removed(self, commit: Decided) -> list[Change]:
+    def removed(self, commit: Decided) -> list[FileChange]:
         """The files that a commit removed, without those that an earlier commit removed."""
         if not takes_rows(commit):
             return []
         paths = self.whole(commit).marker.removed_data_files
         found = self._found_with(commit, paths)
         return [
-            Change(self._file(path, found[path].size, None), "delete", commit.tid, commit.modified)
+            FileChange(self._file(path, found[path].size, None), "delete", commit.tid, commit.modified)
             for path in paths
             if found[path].remover == commit.tid
         ]

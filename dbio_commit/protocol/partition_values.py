@@ -17,7 +17,7 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.types import Family, is_partition, type_of
-from dbio_commit.protocol.types.texts import TextForm, Value
+from dbio_commit.protocol.types.texts import TextForm, TypedValue
 
 Given = Any
 """A partition value that a caller gives: its text, or a value of Python or NumPy. The column's type decides."""
@@ -33,18 +33,18 @@ def _form(kind: str) -> TextForm:
 
 
 @lru_cache(maxsize=1 << 14)
-def read(text: str, kind: str) -> Value:
+def read(text: str, kind: str) -> TypedValue:
     """The value that all readers take the text for. Raises ValueError, with the reason, if they do not agree."""
     form = _form(kind)
     try:
-        value: Value = form.read(text, kind)
+        value: TypedValue = form.read(text, kind)
     except (ValueError, OverflowError):
         hint = _hint(text, kind, "it may be meant as")
         raise ValueError(f"{text!r:.200} is no {kind} that all readers take for the same value{hint}") from None
     return value
 
 
-def write(value: Value, kind: str) -> str:
+def write(value: TypedValue, kind: str) -> str:
     """The canonical text of a value of the type. Raises ValueError if the type has no such value."""
     return writer(kind)(value)
 
@@ -83,14 +83,14 @@ def problem(text: str, kind: str) -> str | None:
     return f"{text!r:.200} is no {kind}{hint}{like}"
 
 
-def meant(text: str, kind: str) -> Value:
+def meant(text: str, kind: str) -> TypedValue:
     """The only value that a text can mean, even if readers do not take it so. Raises ValueError if there is none."""
     row = type_of(kind)
     form = row.text if row else None
     for parse, given in ((form.read, text), (form.guess, text.strip())) if form else ():
         with suppress(ValueError, OverflowError, InvalidOperation):
             if parse:
-                value: Value = parse(given, kind)
+                value: TypedValue = parse(given, kind)
                 write(value, kind)
                 return value
     raise ValueError(f"{text!r:.200} is no {kind}")

@@ -32,7 +32,7 @@ CHANGE_DATA = "change_data"
 """Whether rewrites write change files, and how."""
 
 PROVENANCE = "provenance"
-"""Whether commits record who made them: "off", or else they do."""
+""""off" if commits are not to record who made them. Without the setting, they do."""
 
 NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
 """Kinds of settings, each with a name of its own after a dot. `constraints` has their meanings."""

@@ -37,7 +37,7 @@ refuses a new one (`refuse_new_id`). With all ranges, a schema and the settings 
 _ID_BYTES = 120
 """Bytes of an application besides its id, which a checkpoint has twice: three numbers, and the names of keys."""
 
-Fate = Literal["new", "committed", "passed", "unknown"]
+VersionFate = Literal["new", "committed", "passed", "unknown"]
 """What happens to a version: it is to be committed, was committed, is lower than one that counted up, or is not known.
 """
 
@@ -119,7 +119,7 @@ def _bytes_of(id: str) -> int:
     return 2 * len(encode_text(id)) + _ID_BYTES
 
 
-def fate_of(app: App, committed: Mapping[str, Versions]) -> Fate:
+def fate_of(app: App, committed: Mapping[str, Versions]) -> VersionFate:
     """What happens to a commit of this application and version."""
     versions = committed.get(app.id)
     if versions is None or app.version > versions.highest:

@@ -28,6 +28,7 @@ from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
+from dbio_commit.spark.catalog.roots import Path
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.upkeep.erase.report import EraseReport
-
-Path = str | os.PathLike[str]
 
 
 @takes_if_tid
@@ -104,14 +103,14 @@ def write(
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
     if not is_of("pyspark", df):
-        if replace_where is not None:
-            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
         return Table(path, storage_options).write(
             df,
             mode,
             partition_by,
             app,
             if_match=if_match,
+            replace_where=replace_where,
+            isolation=isolation,
             retries=retries,
             message=message,
             labels=labels,
@@ -173,8 +172,8 @@ def delete(
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
 
-    One commit. Files without such rows stay as they are, files with only such rows go, and other files are written
-    again without those rows. If the condition is about partition columns alone, no data is read. The metric
+    One commit. Files without such rows stay as they are, files with only such rows are removed, and other files are
+    written again without those rows. If the condition is about partition columns alone, no data is read. The metric
     `numDeletedRows` of the commit counts the rows.
 
     Options of the commit:

@@ -16,6 +16,7 @@ from dbio_commit.base.errors import (
     UnsupportedStoreError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
@@ -26,7 +27,7 @@ from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import Progress, look_at_all, silent
+from dbio_commit.log.unlike import look_at_all
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided, count_rows
@@ -56,7 +57,7 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     """Turns a plain or DBIO directory into a dbio table: writes a checkpoint of the visible files, then the descriptor.
 
     Moves and deletes nothing. Files that are hidden now count as removed. `looks` reads the footers of all files, by
-    one request each, and records the columns of the table. `note` is what is said of the commit.
+    one request each, and records the columns of the table. `note` has the message and labels of the commit.
 
     Raises TransactionStateError if a transaction is pending, TableExistsError if it is a table already,
     InvalidInputError if its files lie in different partition columns or some cannot be read by all readers,

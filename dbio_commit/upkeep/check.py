@@ -15,13 +15,14 @@ from dbio_commit.base.errors import (
     ObjectNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import Markers, read_begun, read_markers, until_quiet
 from dbio_commit.log.table_state import check_partitions, table_snapshot
-from dbio_commit.log.unlike import Progress, find_wrong, silent
+from dbio_commit.log.unlike import find_wrong
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
@@ -111,7 +112,7 @@ class CheckReport(Shown):
     """Why other engines read something else than the table, or why new commits cannot be published."""
     unread_by: Sequence[str] = ()
     """Which engines cannot read the published Delta log because of the names of the path, of columns or of directories.
-    Nothing of this is wrong."""
+    The table itself is right."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
     """Commit markers whose statistics cannot be read, so that they do not help to skip files: path -> what is wrong.
 

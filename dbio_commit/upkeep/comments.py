@@ -9,15 +9,12 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
-Path = tuple[str, ...]
-"""A column, or a field inside columns, by the names from outside to inside. Arrays and maps have the fields `element`,
-`key` and `value`, as Spark names them."""
 
-
-def change_comments(store: Store, clock: Clock, comments: Mapping[Path, str], *, note: Note = NO_NOTE) -> Commit:
+def change_comments(store: Store, clock: Clock, comments: Mapping[FieldPath, str], *, note: Note = NO_NOTE) -> Commit:
     """Changes these comments. An empty text removes a comment.
 
     Raises InvalidInputError if there is no such column or field, and if the columns are not recorded;
@@ -38,7 +35,7 @@ def change_comments(store: Store, clock: Clock, comments: Mapping[Path, str], *,
         return transaction.commit(schema)
 
 
-def _field(kind: Any, path: Path) -> dict[str, Any] | None:
+def _field(kind: Any, path: FieldPath) -> dict[str, Any] | None:
     """The field of this path in a type of Spark's JSON, whatever case the names have."""
     for position, name in enumerate(path):
         if not isinstance(kind, dict):

@@ -119,8 +119,8 @@ def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
         for file, entry in zip(live, target.stat_many([file.path for file in live]), strict=True):
             if entry is None or file.size not in (UNKNOWN_SIZE, entry.size):
                 raise HistoryLostError(
-                    f"{target.url_of(file.path)} of the begun copy is missing, or has another size than the original; "
-                    "remove the copy with `dbio drop`, and copy again"
+                    f"{target.url_of(file.path)} of the unfinished copy is missing, or has another size than the "
+                    "original; remove the copy with `dbio drop`, and copy again"
                 )
         sizes = [max(size, 0) for commit in some.decided for size in added_sizes(commit.marker)]
         files, size = files + len(sizes), size + sum(sizes)

@@ -37,7 +37,7 @@ def take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
     """Replaces the tombstone of a copy that was interrupted. If that process is alive, it fails at its end."""
     found = decode_tombstone(target.get(names.DROPPED), where=target.url_of(names.DROPPED))
     if found.copy_of is None or found.copy_of != snapshot.table_id:
-        what = f"begun copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"
+        what = f"unfinished copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"
         raise TableExistsError(
             f"{target.url} holds what is left of a {what}; end that with `dbio drop`, or copy to another path"
         )

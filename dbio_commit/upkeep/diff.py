@@ -36,14 +36,14 @@ class Total:
 
 
 class Change(NamedTuple):
-    """A text by which two states differ."""
+    """A column or a setting by which two states differ."""
 
     name: str
     """Of a column or of a setting."""
     before: str | None
-    """None if there was none."""
+    """In the first state, as text; None if there was none."""
     after: str | None
-    """None if there is none."""
+    """In the second state, as text; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

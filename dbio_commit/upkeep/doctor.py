@@ -1,4 +1,4 @@
-"""Looks whether a store can hold tables, and whether this machine can use it: `dbio doctor`. Leaves nothing behind."""
+"""Checks whether a store can hold tables, and whether this machine can use it: `dbio doctor`. Leaves nothing behind."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from dbio_commit.store import Store
 from dbio_commit.store.location import Scheme
 
 MOST_APART = timedelta(seconds=60)
-"""The clocks of the store and of this machine may differ by so much."""
+"""The most by which the clocks of the store and of this machine may differ."""
 
 _ALWAYS = ("msgspec", "fsspec", "pyarrow")
 _OPTIONAL = ("pandas", "polars", "duckdb", "sqlglot")

@@ -167,8 +167,8 @@ def _refuse_others(had: Snapshot, app_id: str, source: Store) -> None:
                 "be a copy afterwards; nothing was copied: begin another copy at another path"
             )
         raise TableExistsError(
-            f"{had.url} has the commit {commit.tid}, which is none of an incremental copy of {source.url}; "
-            f"{_ELSEWHERE}, also if this is a copy with its history"
+            f"{had.url} has the commit {commit.tid}, which no incremental copy of {source.url} made; {_ELSEWHERE}. A "
+            "copy with the history of the original cannot be brought up to date"
         )
 
 

@@ -19,8 +19,9 @@ from dbio_commit.log.listing import in_parts, read_markers
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.rows import FileRow, listed
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.commits import Decided, Forgotten, in_order, latest
+from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker

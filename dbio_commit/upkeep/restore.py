@@ -133,7 +133,7 @@ def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
 def restore(
     store: Store, clock: Clock, plan: RestorePlan, *, inspector: Inspector | None = None, note: Note = NO_NOTE
 ) -> Commit:
-    """Restores the files and columns as of then. The settings stay as they are. `note` is what is said of the commit.
+    """Restores the files and columns of the plan's state. The settings stay. `note` is for the new commit.
 
     If the columns were the same, files that are still live stay. Otherwise all files are copied, since only an
     overwrite may set columns. A restore that changes partition columns takes a minute, and aborts all pending

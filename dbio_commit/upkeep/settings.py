@@ -18,7 +18,7 @@ def change_settings(
     store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None, note: Note = NO_NOTE
 ) -> Commit:
     """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_match`, nothing
-    may have been committed since. `note` is what is said of the commit.
+    may have been committed since. `note` has the message and labels of the commit.
 
     Raises InvalidInputError for what cannot be set and if it is not a dbio table, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.

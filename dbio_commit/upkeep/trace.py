@@ -8,7 +8,7 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit, History
+from dbio_commit.protocol.commits import Commit, CommitList
 from dbio_commit.store import Store
 from dbio_commit.upkeep.chosen import Chooses
 
@@ -60,7 +60,7 @@ def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
     )
 
 
-def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> History:
+def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> CommitList:
     """The commits that added or removed files in these partitions, newest first, as far as they name the files still.
 
     Of a large table, one slice after the other is in memory.
@@ -72,7 +72,7 @@ def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> History:
             if commit.tid not in found and _touches(commit.marker.added, commit.marker.removed, chooses, chosen):
                 found.add(commit.tid)
         chosen.clear()
-    return History(commit for commit in snapshot.history() if commit.tid in found)
+    return CommitList(commit for commit in snapshot.history() if commit.tid in found)
 
 
 def _touches(added: list[str], removed: list[str], chooses: Chooses, chosen: dict[str, bool]) -> bool:

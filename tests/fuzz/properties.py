@@ -12,8 +12,9 @@ import pytest
 
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import committed_by
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
-from dbio_commit.protocol.commits import Decided, committed_by
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import (
     CommitMarker,

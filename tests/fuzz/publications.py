@@ -41,7 +41,7 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_of_checkpoint,
     version_path,
 )
-from dbio_commit.upkeep.publish.sink_log import Listed, decode_list
+from dbio_commit.upkeep.publish.sink_log import SinkList, decode_list
 from dbio_commit.upkeep.publish.spark import SparkListing, list_path
 from dbio_commit.upkeep.publish.symlink import SymlinkListing, claim_path
 from tests.fuzz import bodies
@@ -71,7 +71,7 @@ def version(body: bytes) -> Version | None:
     return found if found.mark else None
 
 
-def spark_list(body: bytes) -> Listed | None:
+def spark_list(body: bytes) -> SinkList | None:
     try:
         found = decode_list(io.BytesIO(body), ROOT, where=WHERE)
     except CorruptMarkerError as error:

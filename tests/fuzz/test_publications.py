@@ -15,7 +15,7 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep import drop
 from dbio_commit.upkeep.publish import Format, delta, delta_log, is_published, places, spark
 from dbio_commit.upkeep.publish.delta_log import DeltaListing
-from dbio_commit.upkeep.publish.remembered import Place, find
+from dbio_commit.upkeep.publish.remembered import TableKey, find
 from dbio_commit.upkeep.vacuum import table as vacuum_module
 from tests.fuzz import bodies, publications
 from tests.fuzz.directories import AGES
@@ -72,7 +72,7 @@ def test_a_name_is_of_a_number_that_gives_it_back_or_refused(text: str) -> None:
 
 def count_to_numbers(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, Any]:
     """As it was: number by number."""
-    place, versions = Place.of(store, table_id), listing.versions
+    place, versions = TableKey.of(store, table_id), listing.versions
     for number in range(listing.last, listing.last_checkpoint - 1, -1):
         if number in versions and (state := find(place, versions[number])):
             return number, state

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from dbio_commit import Table
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import Amount, Vacuumed
-from dbio_commit.upkeep.vacuum.report import RunSummary, Total
+from dbio_commit.upkeep.vacuum.report import ObjectTotal, RunSummary
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import append
 from tests.histories import columns
@@ -171,10 +171,10 @@ def table(tmp_path: Path) -> Table:
 def test_what_a_vacuum_did_comes_back_from_its_process(table: Table) -> None:
     summary = vacuum_in_process(job(table.url, dry_run=True), stop=Event())
     assert replace(summary, health=None) == RunSummary(
-        dry_run=True, deleted={Reason.UNTRACKED: Total(objects=1, size=7)}
+        dry_run=True, deleted={Reason.UNTRACKED: ObjectTotal(objects=1, size=7)}
     )
     assert Path(table.url, "stray").exists()
-    assert vacuum_in_process(job(table.url), stop=Event()).deleted == {Reason.UNTRACKED: Total(objects=1, size=7)}
+    assert vacuum_in_process(job(table.url), stop=Event()).deleted == {Reason.UNTRACKED: ObjectTotal(objects=1, size=7)}
     assert not Path(table.url, "stray").exists()
     assert contents(table) == [b"live"]
 
@@ -241,7 +241,7 @@ def test_how_a_vacuum_left_the_table_comes_back_from_its_process(table: Table) -
 def test_a_vacuum_after_which_nobody_could_look_at_the_table_has_succeeded(table: Table) -> None:
     blind = Path(table.url).rename(Path(table.url).parent / "blind")
     assert vacuum_in_process(job(blind), stop=Event()) == RunSummary(
-        deleted={Reason.UNTRACKED: Total(objects=1, size=7)}
+        deleted={Reason.UNTRACKED: ObjectTotal(objects=1, size=7)}
     )
 
 

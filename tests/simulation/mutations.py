@@ -49,7 +49,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_ro
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
-from dbio_commit.protocol.history import Change, FilesInOrder
+from dbio_commit.protocol.history import FileChange, FilesInOrder
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
@@ -58,7 +58,7 @@ from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
-from dbio_commit.protocol.versions import Fate, Versions
+from dbio_commit.protocol.versions import VersionFate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.upkeep import restore, staged_copies
@@ -670,7 +670,7 @@ def plan_a_batch_anew() -> Iterator[None]:
     """A batch that is made again has all that has come since."""
     between = Feed.between
 
-    def mutated(self: Feed, start: Position | Start, end: Position) -> list[Change]:
+    def mutated(self: Feed, start: Position | Start, end: Position) -> list[FileChange]:
         return between(self, start, self.newest())
 
     with patch.object(Feed, "between", mutated):
@@ -707,7 +707,7 @@ def skip_versions_that_were_passed_over() -> Iterator[None]:
     """What is lower than the highest version counts as committed."""
     right = versions.fate_of
 
-    def mutated(app: App, committed: Mapping[str, Versions]) -> Fate:
+    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionFate:
         fate = right(app, committed)
         return "committed" if fate == "passed" else fate
 
@@ -720,7 +720,7 @@ def commit_numbers_in_any_order() -> Iterator[None]:
     """Numbers come in any order, as days do."""
     right = versions.fate_of
 
-    def mutated(app: App, committed: Mapping[str, Versions]) -> Fate:
+    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionFate:
         return right(structs.replace(app, any_order=True), committed)
 
     with patch.object(applications, "fate_of", mutated):

@@ -35,7 +35,7 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import Change
+from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
@@ -225,7 +225,7 @@ class Reading:
     """Of each batch that was planned, where it ends; as text."""
     done: int = 0
     """How many batches are."""
-    sink: dict[int, Sequence[Change]] = field(default_factory=dict)
+    sink: dict[int, Sequence[FileChange]] = field(default_factory=dict)
     """By the number of the batch."""
     began: frozenset[str] = frozenset()
     """The commits whose state it has begun with."""
@@ -298,7 +298,7 @@ class Reading:
                 expected |= {("delete", path) for path in it.removed} if self.wanted.changes else set()
         return expected
 
-    def _check_order(self, model: Model, told: Sequence[Change]) -> None:
+    def _check_order(self, model: Model, told: Sequence[FileChange]) -> None:
         """Of two commits of which the first was acknowledged before the other began, as far as times tell."""
         if model.world.risks.steps:
             return

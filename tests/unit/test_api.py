@@ -155,6 +155,25 @@ def test_a_method_with_spark_takes_what_the_function_takes_but_the_path(name: st
     ]
 
 
+def test_the_method_write_takes_what_the_function_takes_but_the_path() -> None:
+    function, method = (dict(inspect.signature(it).parameters) for it in (dbio.write, dbio.Table.write))
+    assert {*method} - {"self", "frame"} == {*function} - {"df", "path", "storage_options"}
+    shared = [name for name in method if name in function]
+    assert [(method[it].kind, method[it].default) for it in shared] == [
+        (function[it].kind, function[it].default) for it in shared
+    ]
+
+
+@pytest.mark.parametrize("option", [{"isolation": "none"}, {"replace_where": "true"}])
+def test_an_option_that_a_frame_cannot_have_is_refused(option: dict[str, Any], tmp_path: Path) -> None:
+    for write_frame in (
+        dbio.Table(tmp_path / "t").write,
+        lambda frame, **given: dbio.write(frame, tmp_path / "t", **given),
+    ):
+        with pytest.raises(dbio.InvalidInputError, match=next(iter(option))):
+            write_frame({"not": "a frame"}, **option)
+
+
 @pytest.mark.parametrize("name", WITH_SPARK)
 def test_a_method_with_spark_hands_on_all_that_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dbio_commit.spark import api

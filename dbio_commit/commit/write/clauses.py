@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dbio_commit.base.errors import InvalidInputError
 
-Rows = Literal["matched", "not_matched", "not_matched_by_source"]
+RowKind = Literal["matched", "not_matched", "not_matched_by_source"]
 """Pairs of a row of the table and a row of the source; rows of the source alone; rows of the table alone."""
 
 
@@ -18,7 +18,7 @@ Expression = Any
 class Clause:
     """One clause of a merge: what becomes of some rows. The first clause that holds for a row counts."""
 
-    rows: Rows
+    rows: RowKind
     """Which rows it is about."""
     where: str | Expression | None
     """A condition in Spark's SQL; None: it holds for all of these rows."""
@@ -113,7 +113,7 @@ def check_clauses(clauses: Sequence[Clause]) -> Sequence[Clause]:
             f"when={clauses!r:.200} are no clauses: give a list such as [dbio.when_matched().update(), "
             "dbio.when_not_matched().insert()]"
         )
-    ended = set[Rows]()
+    ended = set[RowKind]()
     for clause in clauses:
         if clause.rows in ended:
             raise InvalidInputError(

@@ -38,7 +38,7 @@ BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
 CLOSING = 8
-"""So many files are closed at once: on an object store, closing a small file is one request, and mostly waiting."""
+"""How many files are closed at the same time. On an object store, closing a small file is mostly waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +118,8 @@ def _whole(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[Run]:
 
 
 def _by_partition(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[Run]:
-    waiting: dict[arrow.Key, Waiting] = {}  # on the disk
-    held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
+    waiting: dict[arrow.PartitionKey, Waiting] = {}  # on the disk
+    held: dict[arrow.PartitionKey, pa.Table] = {}  # slices of the last table that was grouped
     with Spill() as spill:
         for table, complete in _buffered(batches, spec):
             while held:
@@ -141,12 +141,12 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterato
             yield Run(_partition(spec, key), pa.concat_tables(tables), last=True)
 
 
-def _buffered(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[tuple[pa.Table, Set[arrow.Key]]]:
+def _buffered(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[tuple[pa.Table, Set[arrow.PartitionKey]]]:
     """Tables of about BUFFER_BYTES, each with the partitions that are complete: no rows of them follow.
 
     A table also ends after a batch that completes partitions.
     """
-    follow, complete, is_over = iter(batches), set[arrow.Key](), False
+    follow, complete, is_over = iter(batches), set[arrow.PartitionKey](), False
 
     def up_to_completion() -> Iterator[pa.RecordBatch]:
         nonlocal is_over
@@ -169,7 +169,7 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[tu
             del table
 
 
-def _partition(spec: FilesSpec, key: arrow.Key) -> names.Partition:
+def _partition(spec: FilesSpec, key: arrow.PartitionKey) -> names.Partition:
     """The partition with these values.
 
     Raises InvalidInputError if no directory can have its name: before its rows are buffered.

@@ -21,7 +21,7 @@ MOST_LANES = 4
 """More would rarely be faster than the store, and each has rows of up to _AHEAD row groups in memory."""
 
 _AHEAD = 2
-"""So many runs of rows a lane has at most: one that it writes, and one that waits."""
+"""The most runs of rows that a lane has: one that it writes, and one that waits."""
 
 
 def write_in_lanes(
@@ -75,7 +75,7 @@ class _Lanes:
         self._spec, self._attempt, self._files = spec, attempt, files
         self._lanes: list[_Lane] = []
         self._lane_of: dict[str, _Lane] = {}
-        """By directory of a partition of which more rows may follow."""
+        """The lane of each partition of which more rows may follow, by its directory."""
 
     def write_here(self, run: Run) -> None:
         self._lane(0).output.write(run)

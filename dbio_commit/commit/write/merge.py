@@ -194,7 +194,7 @@ def _metrics(counts: Counter[str]) -> Mapping[str, int]:
 
 
 def _with(rows: Rows, new: pa.Table, columns: Sequence[str]) -> Rows:
-    """The rows with these columns of the new ones, row by row."""
+    """The rows, with these columns taken from `new`, which has as many rows in the same order."""
     for name in columns:
         at = rows.schema.get_field_index(name)
         values: Any = new.column(name).combine_chunks()

@@ -140,14 +140,14 @@ def app_option(options: Mapping[str, str]) -> AppVersion | None:
 
 
 class Said(TypedDict, total=False):
-    """What is said of a commit, as `CommitOptions` takes it."""
+    """The message and the labels of a commit, as `CommitOptions` takes them."""
 
     message: str
     labels: Labels
 
 
 def said_options(options: Mapping[str, str], *, message: str = "message", labels: str = "labels") -> Said:
-    """What the options with these names say of a commit: a text, and a JSON object. Raises InvalidInputError."""
+    """The message and the labels in options with these names: a text, and a JSON object. Raises InvalidInputError."""
     found = Said()
     if (text := options.get(message.lower())) is not None:
         found["message"] = text

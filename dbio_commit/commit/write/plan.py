@@ -96,7 +96,7 @@ class WritePlan:
         if self.filled:
             raise InvalidInputError(
                 f"the data lacks the column {self.filled[0]!r}, which {self.place.url} fills in, but not for this "
-                "writer; nothing was written: give it, or use dbio.write, dbio.write_stream or dbio.batch_writer"
+                "writer; nothing was written: add the column, or use dbio.write, dbio.write_stream or dbio.batch_writer"
             )
         if self.constraints:
             refuse_unprovable(self.constraints, self.mapping.schema, where=self.place.url)

@@ -37,10 +37,10 @@ from dbio_commit.protocol.state import DataFile
 
 EVERY_ROW = AllOf(())
 _AT_ONCE = 4
-"""So many files are looked at at once. Each may be in memory as a whole, if it is small."""
+"""How many files are read at the same time. Each may be in memory as a whole, if it is small."""
 
 Rows = pa.RecordBatch
-Change = Callable[[Rows, "Changes"], Rows]
+ChangeRows = Callable[[Rows, "Changes"], Rows]
 """Makes of rows of a file those that the table has afterwards, and reports what it changed."""
 
 
@@ -182,7 +182,7 @@ class Rewrite:
     def commit(
         self,
         depends_on: Condition,
-        change: Change,
+        change: ChangeRows,
         *,
         partial: Sequence[DataFile],
         whole: Sequence[DataFile] = (),

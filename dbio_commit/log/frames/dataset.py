@@ -13,7 +13,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_arrow
-from dbio_commit.log.frames.matching import Matched, match_files
+from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.request import Request
 from dbio_commit.store import Store
 
@@ -39,7 +39,7 @@ def to_dataset(request: Request) -> ds.Dataset:
     return found if request.condition is None else found.filter(for_arrow(request.condition, request.target))
 
 
-def dataset_of(request: Request, files: Sequence[Matched]) -> ds.Dataset:
+def dataset_of(request: Request, files: Sequence[MatchedFile]) -> ds.Dataset:
     """The files, in which pyarrow finds the table's rows, as a dataset with the columns to read."""
     store, target = request.store, request.target
     options: Any = ds.ParquetReadOptions  # its stubs lack defaults

@@ -13,7 +13,7 @@ from dbio_commit.base.packages import require
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
-from dbio_commit.log.frames.matching import Matched, match_files
+from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.reading import read_batches
 from dbio_commit.log.frames.request import Request
 
@@ -44,7 +44,9 @@ def to_duckdb(request: Request, connection: "duckdb.DuckDBPyConnection | None") 
     return found.select(*map(library.ColumnExpression, request.wanted))
 
 
-def _native(request: Request, files: Sequence[Matched], on: "duckdb.DuckDBPyConnection") -> "duckdb.DuckDBPyRelation":
+def _native(
+    request: Request, files: Sequence[MatchedFile], on: "duckdb.DuckDBPyConnection"
+) -> "duckdb.DuckDBPyRelation":
     """The files as DuckDB reads them. Values of partition columns come from a table of the files' names: DuckDB opens
     only files whose values a filter keeps."""
     target, store = request.target, request.store
@@ -80,7 +82,7 @@ def _has_floats(kind: Any) -> bool:
     return pa.types.is_floating(kind) or any(map(_has_floats, inside))
 
 
-def _value(it: Matched, field: Any, request: Request) -> Any:
+def _value(it: MatchedFile, field: Any, request: Request) -> Any:
     values = {name.lower(): text for name, text in it.file.partition.items()}
     return partition_value(values[field.name.lower()], field, request.store.url_of(it.file.path))
 

@@ -13,7 +13,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
 
 
-class Matched(NamedTuple):
+class MatchedFile(NamedTuple):
     """A file, with what its footer says."""
 
     file: DataFile
@@ -29,19 +29,19 @@ class Matched(NamedTuple):
         return self.match is Match.SAME and is_found and in_layout
 
 
-def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[Matched]:
+def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[MatchedFile]:
     """The files in order. Raises InvalidInputError for a file that cannot be read, ObjectNotFoundError."""
     store = request.store
     variants = _variants(request.columns)
 
-    def look(file: DataFile) -> Matched:
+    def look(file: DataFile) -> MatchedFile:
         with store.open_read(file.path) as source:
             parquet = open_parquet(source, store.url_of(file.path))
             found, why = match(parquet, target, partition=file.partition)
             rows = parquet.metadata.num_rows
         if found is Match.SAME and variants.intersection(target.names):
             found = Match.CAST  # `open_parquet` looks at variants
-        return Matched(file, found, why, rows)
+        return MatchedFile(file, found, why, rows)
 
     return store.in_parallel(look, files)
 

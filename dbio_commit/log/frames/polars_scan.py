@@ -14,7 +14,7 @@ from dbio_commit.base.packages import require
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_polars
 from dbio_commit.data.pruning import AllOf, Condition
-from dbio_commit.log.frames.matching import Matched, match_files
+from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import read_batches
 from dbio_commit.log.frames.request import Request
@@ -110,7 +110,7 @@ def _frames(
             yield frame if keep is None else frame.filter(keep)
 
 
-def _native(request: Request, files: Sequence[Matched], target: pa.Schema) -> "polars.LazyFrame":
+def _native(request: Request, files: Sequence[MatchedFile], target: pa.Schema) -> "polars.LazyFrame":
     """The files as Polars scans them. The values of partition columns are those of the directories' names."""
     import polars as pl
 

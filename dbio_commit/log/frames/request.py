@@ -76,7 +76,7 @@ def make_request(
     if not wanted:
         raise InvalidInputError(f"no column of {snapshot.url} was asked for; name one of {_listed(schema)}")
     if time_zone is not None and not isinstance(where, str):
-        raise InvalidInputError(f"time_zone={time_zone!r:.100} is for times in a condition in SQL; `where` is none")
+        raise InvalidInputError(f"time_zone={time_zone!r:.100} is for times in a condition in SQL; `where` is not one")
     if where is None:
         condition = None
     elif isinstance(where, str):

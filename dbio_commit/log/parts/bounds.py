@@ -16,7 +16,7 @@ from dbio_commit.protocol.parts import Part
 MOST_KEPT_BYTES = 64 * 1024**2
 """How much of what was read stays in memory, for the next files of the same row groups."""
 
-Facts = Mapping[rows.Fact, list[Any]]
+BoundsByFact = Mapping[rows.Fact, list[Any]]
 """For each fact of a column, the values of some files."""
 
 
@@ -35,12 +35,12 @@ class PartStatistics:
         """The statistics of these columns, for the rows at these places. They are read when they are asked for."""
         return _Bounds(self, columns, parts, places)
 
-    def facts(self, may: Callable[[str], bool], parts: Sequence[int], places: Sequence[int]) -> dict[str, Facts]:
+    def facts(self, may: Callable[[str], bool], parts: Sequence[int], places: Sequence[int]) -> dict[str, BoundsByFact]:
         """What is recorded of the columns for which the function is true, for the rows at these places.
 
         Raises DamagedPart if the statistics are not those that were written.
         """
-        found: dict[str, Facts] = {}
+        found: dict[str, BoundsByFact] = {}
         by_group: dict[tuple[int, int], list[int]] = {}
         for part in dict.fromkeys(parts):
             if (source := self._source(part)) is not None:
@@ -100,7 +100,7 @@ class _Bounds(StoredBounds):
             found = self._statistics.facts(wanted.__contains__, self._parts, self._places)
         except DamagedPart as error:
             raise ValueError(str(error)) from None
-        nothing: Facts = dict.fromkeys(rows.FACTS, [None] * len(self._places))
+        nothing: BoundsByFact = dict.fromkeys(rows.FACTS, [None] * len(self._places))
         each = {column: found.get(column, nothing) for column in self._columns if column in wanted}
         return {column: ColumnBounds(min=it["min"], max=it["max"], nulls=it["nulls"]) for column, it in each.items()}
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.bounds import Facts
+from dbio_commit.log.parts.bounds import BoundsByFact
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.parquet import DamagedPart
 from dbio_commit.log.parts.past import Later, Past, Since
@@ -313,7 +313,7 @@ class PartFiles(FilesInParts):
     def _bounds(self, table: pa.Table, columns: Collection[str]) -> Iterator[Mapping[str, Bounds]]:
         """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged."""
         parts, places = rows.listed(table["part"]), rows.listed(table["place"])
-        facts: Mapping[str, Facts] = {}
+        facts: Mapping[str, BoundsByFact] = {}
         with suppress(DamagedPart):
             facts = self._statistics.facts(lambda column: column.lower() in columns, parts, places)
         for i in range(table.num_rows):

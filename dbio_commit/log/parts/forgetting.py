@@ -15,8 +15,9 @@ from dbio_commit.log.parts.commits import StoredCommits, without_files
 from dbio_commit.log.parts.news import Changes, changes, places
 from dbio_commit.log.parts.slices import Placed, SlicedNews
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.checkpoint import lossy_until, may_be_forgotten, without_gone
-from dbio_commit.protocol.commits import Decided, Forgotten, in_order, latest
+from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.markers.bodies import MOST
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.parts import State

@@ -41,7 +41,7 @@ class Provenance(Body, frozen=True, kw_only=True):
     spark_job: str | None = None
     """The description of Spark's job, or else the id of its group, as the caller has set them."""
     message: str | None = None
-    """What the caller says of the commit."""
+    """A text about the commit, from its caller."""
     labels: dict[str, str] | None = None
     """Short texts by name, from the caller."""
 

@@ -1,7 +1,7 @@
 """The columns of a table as a commit marker records them: JSON that is kept as text until it is needed. Pure."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Raw
@@ -14,6 +14,10 @@ NO_SCHEMA: Final = Raw()
 
 Schemas = dict[bytes, Raw]
 """The schemas of markers that are read together. Tens of thousands of markers share a few, of some kilobytes each."""
+
+FieldPath = tuple[str, ...]
+"""A column, or a field inside columns, by the names from outside to inside. Arrays and maps have the fields `element`,
+`key` and `value`, as Spark names them."""
 
 MOST_NESTED = 190
 """The most levels of JSON in a schema that is written."""
@@ -70,16 +74,18 @@ def check_schema(schema: bytes | Raw, *, where: str) -> None:
         raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None
 
 
-def type_text(kind: Any) -> str:
-    """A type in Spark's JSON as text, nearly as in Spark's SQL."""
+def type_text(kind: Any, leaf: Callable[[str], str] = str) -> str:
+    """A type in Spark's JSON as text, such as `struct<id:long>`. `leaf` gives the name of a type that is not nested."""
     match kind:
         case str():
-            return kind
+            return leaf(kind)
         case {"type": "array", "elementType": element}:
-            return f"array<{type_text(element)}>"
+            return f"array<{type_text(element, leaf)}>"
         case {"type": "map", "keyType": key, "valueType": value}:
-            return f"map<{type_text(key)},{type_text(value)}>"
-        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, dict) for field in fields):
-            each = (f"{field.get('name')}:{type_text(field.get('type'))}" for field in fields)
+            return f"map<{type_text(key, leaf)},{type_text(value, leaf)}>"
+        case {"type": "struct", "fields": [*fields]} if all(isinstance(field, Mapping) for field in fields):
+            each = (f"{field.get('name')}:{type_text(field.get('type'), leaf)}" for field in fields)
             return f"struct<{','.join(each)}>"
+        case {"type": "udt"}:
+            return "udt"
     return json.dumps(kind)

@@ -7,7 +7,7 @@ of these.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -266,6 +266,21 @@ def _named(kind: str) -> Type | None:
 def type_of(kind: Any) -> Type | None:
     """The row of a type in a recorded schema, such as `decimal(10,2)`; None for one that is nested or unknown."""
     return _named(kind) if isinstance(kind, str) else None
+
+
+def leaf_types(kind: Any) -> Iterator[Any]:
+    """The types in a type of a recorded schema that are not nested; the type itself, if it is not nested."""
+    match kind:
+        case {"type": "struct", "fields": [*fields]}:
+            for field in fields:
+                yield from leaf_types(field["type"])
+        case {"type": "array", "elementType": element}:
+            yield from leaf_types(element)
+        case {"type": "map", "keyType": key, "valueType": value}:
+            yield from leaf_types(key)
+            yield from leaf_types(value)
+        case _:
+            yield kind
 
 
 def is_integer(kind: Any) -> bool:

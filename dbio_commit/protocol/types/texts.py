@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from math import inf, isfinite, isnan
 from typing import Any, NoReturn
 
-Value = bool | int | float | Decimal | date | datetime | str | bytes
+TypedValue = bool | int | float | Decimal | date | datetime | str | bytes
 """The value of a column. An instant has the zone UTC, a timestamp without a zone has none."""
 
 

@@ -170,7 +170,7 @@ public class Reading extends Rule {
     }
   }
 
-  /** Makes relations of files parts of a stream: operators that keep state go by that, and so do the counts of rows. */
+  /** Makes relations of files parts of a stream: operators that keep state look at that, and so do counts of rows. */
   private static class Stream extends AbstractPartialFunction {
     private final LogicalRelation like;
 

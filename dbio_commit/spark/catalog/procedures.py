@@ -46,7 +46,7 @@ class Procedure:
         """Its rows. Raises InvalidInputError for a NULL that means nothing, and what the method of `Table` raises."""
         for parameter, value in zip(self.more, arguments, strict=True):
             if value is None and parameter.default != "NULL":
-                raise InvalidInputError(f"{parameter.name} is NULL; give {parameter.comment}")
+                raise InvalidInputError(f"{parameter.name} is NULL; give a value: {parameter.comment}")
         return self.run(spark, table, *arguments)
 
     def described(self) -> str:
@@ -256,7 +256,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     "publish": Procedure(
         "publishes the table for other engines",
         _publish,
-        (Parameter("to", "ARRAY<STRING>", "of delta, iceberg, spark and symlink"),),
+        (Parameter("to", "ARRAY<STRING>", "one or more of delta, iceberg, spark and symlink"),),
     ),
     "changes": Procedure(
         "the rows that commits inserted and deleted, if they are few; dbio_changes has no limit",

@@ -8,6 +8,8 @@ from dbio_commit.protocol import names
 from dbio_commit.store import parse_location
 
 Path = str | os.PathLike[str]
+"""The path or URL of a table, or of a root."""
+
 Roots = Path | Sequence[Path] | Mapping[str, Path]
 """One root, several roots, or roots by the names that SQL uses for them."""
 

@@ -20,7 +20,7 @@ from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.sql.planned import Named, Planned
-from dbio_commit.spark.sql.values import InFields, Value
+from dbio_commit.spark.sql.values import InFields, SqlValue
 from dbio_commit.spark.write.constraints import constrain
 
 RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
@@ -178,9 +178,9 @@ def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any
     return Clause(**given)
 
 
-def _values(spark: SparkSession, assigned: Iterable[Any]) -> dict[str, Value]:
+def _values(spark: SparkSession, assigned: Iterable[Any]) -> dict[str, SqlValue]:
     """The values by column. Raises InvalidInputError if one is set twice."""
-    found: dict[str, Value] = {}
+    found: dict[str, SqlValue] = {}
     fields: dict[str, tuple[Planned, dict[tuple[str, ...], Planned]]] = {}
     each = iter(assigned)
     for key, value, own in zip(each, each, each, strict=True):

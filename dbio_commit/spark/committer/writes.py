@@ -35,7 +35,7 @@ APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:2026-11-20": a table commits it at most once."""
 
 MESSAGE, LABELS = "spark.dbio.message", "spark.dbio.labels"
-"""The settings with what is said of the session's commits: a text, and a JSON object of short texts."""
+"""The settings with the message and the labels of the session's commits: a text, and a JSON object of short texts."""
 
 _SETTING = re.compile(r"(.+?):(\d{4}-\d\d-\d\d(?:T[\d:]+(?:Z|[+-][\d:]+)?)?)|(.+):(\d+)", re.ASCII | re.DOTALL)
 """An id may contain colons, and end like a day. A number after the last colon is the version then."""
@@ -217,7 +217,7 @@ def app_of(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None
 
 
 def said_of(spark: SparkSession, options: Mapping[str, str]) -> Said:
-    """What is said of the commit, by the write's options, or else by the session's settings."""
+    """The message and the labels of the commit, by the write's options, or else by the session's settings."""
     settings = {name: text for name in (MESSAGE, LABELS) if (text := spark.conf.get(name, None))}
     return {**said_options(settings, message=MESSAGE, labels=LABELS), **said_options(options)}
 

@@ -8,7 +8,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.feed.feed import ALL, Feed
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
-from dbio_commit.protocol.history import Change
+from dbio_commit.protocol.history import FileChange
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
 from dbio_commit.table import Table
@@ -55,7 +55,7 @@ class Batches:
         lag = (self._last or self._feed()).lag(end)
         return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
 
-    def changes(self, start: Position | Start, end: Position | Start) -> Sequence[Change]:
+    def changes(self, start: Position | Start, end: Position | Start) -> Sequence[FileChange]:
         """What the batch between two positions reads. Raises HistoryLostError, ChangedRowsError, InvalidInputError."""
         feed = self._feed()
         if isinstance(end, Start):

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
-from dbio_commit.protocol.history import Change, History, Kind
+from dbio_commit.protocol.history import ChangeKind, FileChange, History
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
@@ -33,7 +33,7 @@ def changes_between(
 
 
 def frame_of(
-    spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change], *, net: bool = False
+    spark: SparkSession, table: Table, columns: StructType, changes: Sequence[FileChange], *, net: bool = False
 ) -> DataFrame:
     """The rows of these changes, with the columns of the table and those of a feed."""
     schema = feeds.with_change_columns(columns, where=table.url)
@@ -65,18 +65,18 @@ def columns_of(history: History, end: datetime | str | None = None) -> StructTyp
     return schemas.from_json(recorded, where=history.url)
 
 
-def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:
+def _by_kind(changes: Sequence[FileChange]) -> list[list[FileChange]]:
     """The changes of each kind. Within a kind, no file occurs twice."""
-    return [[change for change in changes if change.kind == kind] for kind in get_args(Kind)]
+    return [[change for change in changes if change.kind == kind] for kind in get_args(ChangeKind)]
 
 
-def _both_ways(changes: Sequence[Change]) -> set[str]:
+def _both_ways(changes: Sequence[FileChange]) -> set[str]:
     """The tids of commits that may have carried rows over, as they both added and removed files."""
     came, went, _ = ({change.tid for change in some} for some in _by_kind(changes))
     return came & went
 
 
-def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change]) -> DataFrame:
+def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequence[FileChange]) -> DataFrame:
     """The rows of changes of one kind, with the columns of a feed. No two changes are of the same file."""
     files = [change.file for change in changes]
     root = metadata_root(spark, table, files, columns)
@@ -93,7 +93,7 @@ def _natively(
     table: Table,
     columns: StructType,
     files: Sequence[DataFile],
-    changes: Mapping[str, Change],
+    changes: Mapping[str, FileChange],
 ) -> DataFrame:
     """As `_frame`, for files with the same partition columns. `changes` has the change of each file, by its path."""
     is_recorded = changes[files[0].path].kind == "recorded"  # all changes are of the same kind
@@ -113,6 +113,6 @@ def _natively(
 _KIND = "_dbio_kind"
 
 
-def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:
+def _net(rows: DataFrame, others: DataFrame, kind: ChangeKind) -> DataFrame:
     """The rows, all of this kind, without those that `others` has with the same commit (by count, as EXCEPT ALL)."""
     return rows.drop(feeds.TYPE).exceptAll(others.drop(feeds.TYPE)).withColumn(feeds.TYPE, f.lit(kind))

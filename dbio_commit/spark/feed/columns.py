@@ -10,8 +10,8 @@ from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.data.fitting import is_read, misfit
 from dbio_commit.feed.position import Start
-from dbio_commit.protocol.commits import parse_time
-from dbio_commit.protocol.history import Change, History, Kind
+from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.history import ChangeKind, FileChange, History
 from dbio_commit.protocol.state import DataFile, current_metadata
 
 TYPE, TID, TIMESTAMP = CHANGE_TYPE, "_commit_tid", "_commit_timestamp"
@@ -42,7 +42,7 @@ def with_change_columns(schema: StructType, *, where: str) -> StructType:
     return StructType([*schema.fields, *_FIELDS])
 
 
-def as_partition(change: Change) -> DataFile:
+def as_partition(change: FileChange) -> DataFile:
     """The file with the values of the feed's columns as partition values, which a reader in Python fills in."""
     committed = change.committed.astimezone(UTC).replace(tzinfo=None)
     told = {TID: change.tid, TIMESTAMP: committed.isoformat()}
@@ -51,13 +51,13 @@ def as_partition(change: Change) -> DataFile:
     return change.file._replace(partition={**change.file.partition, **told})
 
 
-def from_partition(file: DataFile) -> Change:
+def from_partition(file: DataFile) -> FileChange:
     """The reverse of `as_partition`: the change from which that function made the file."""
     told = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
     partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
     committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
-    kind: Kind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
-    return Change(file._replace(partition=partition), kind, told[TID], committed)
+    kind: ChangeKind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
+    return FileChange(file._replace(partition=partition), kind, told[TID], committed)
 
 
 def columns_until(history: History, end: datetime | str | None) -> Mapping[str, Any] | None:
@@ -73,7 +73,7 @@ def columns_until(history: History, end: datetime | str | None) -> Mapping[str, 
     return current_metadata(commit.marker for commit in commits).schema or history.metadata.schema
 
 
-def refuse_other_types(history: History, changes: Iterable[Change], columns: Mapping[str, Any] | None) -> None:
+def refuse_other_types(history: History, changes: Iterable[FileChange], columns: Mapping[str, Any] | None) -> None:
     """Raises InvalidInputError if a file has a column of a type that cannot be read as the type in `columns`.
 
     Only an overwrite can change a type in such a way. Spark's own reader would cut off numbers, and raise no error.

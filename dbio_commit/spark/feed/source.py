@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
-from dbio_commit.protocol.history import Change
+from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.batches import Batches
@@ -32,7 +32,7 @@ _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Group(InputPartition):
+class FileGroup(InputPartition):
     """The files that one task reads."""
 
     files: Sequence[DataFile]
@@ -74,13 +74,13 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         changes = self._batches.changes(decode_position(start), decode_position(end))
-        return [Group(group) for group in _groups([self._file_of(change) for change in changes])]
+        return [FileGroup(group) for group in _groups([self._file_of(change) for change in changes])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Group)
+        assert isinstance(partition, FileGroup)
         return read_files(self._spec, partition.files)
 
-    def _file_of(self, change: Change) -> DataFile:
+    def _file_of(self, change: FileChange) -> DataFile:
         return feeds.as_partition(change) if self._options.wanted.changes else change.file
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -94,10 +94,10 @@ class FileLister(DbioStreamReader):
     """Gives the names of the files in the place of their rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Group)
+        assert isinstance(partition, FileGroup)
         yield pa.record_batch([pa.array([json.dumps(file) for file in partition.files])], names=["file"])
 
-    def _file_of(self, change: Change) -> DataFile:
+    def _file_of(self, change: FileChange) -> DataFile:
         return feeds.as_partition(change)
 
 

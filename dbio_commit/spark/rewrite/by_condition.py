@@ -16,7 +16,7 @@ from dbio_commit.spark.rewrite.find import find
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import check, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
-from dbio_commit.spark.sql.values import InFields, Value, assign, refuse_no_texts
+from dbio_commit.spark.sql.values import InFields, SqlValue, assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import rows_to_write
 from dbio_commit.spark.write.fates import FATE, Fate, fate
 
@@ -52,7 +52,7 @@ def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit
         return rewriting.commit(metrics)
 
 
-def update_rows(rewrite: Rewrite, values: Mapping[str, Value], where: Sql) -> Commit:
+def update_rows(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql) -> Commit:
     """Gives columns new values, in the rows for which the condition holds.
 
     Raises InvalidInputError, also for values that do not fit their column (the message has the number of rows);
@@ -94,12 +94,12 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, Value], where: Sql) -> Co
         return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
 
 
-def depends_on(where: Sql, *more: Value) -> str | None:
+def depends_on(where: Sql, *more: SqlValue) -> str | None:
     """A condition for the rows on which a rewrite depends; None for all: a subquery may read any row of the table."""
     return None if reads_tables(where, *more) else text_of(where)
 
 
-def reads_tables(*given: Value | None) -> bool:
+def reads_tables(*given: SqlValue | None) -> bool:
     """Whether one of these has a subquery."""
     fields = [value for it in given if isinstance(it, InFields) for value in it.values.values()]
     return any(isinstance(it, Planned) and it.reads_tables for it in (*given, *fields))

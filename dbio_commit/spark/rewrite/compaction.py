@@ -13,8 +13,8 @@ from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.compact.rewrite import Outcome, Work, decode_outcome, encode_outcome, rewrite
-from dbio_commit.upkeep.compact.run import Hands, compact
+from dbio_commit.upkeep.compact.rewrite import BinOutcome, Work, decode_outcome, encode_outcome, rewrite
+from dbio_commit.upkeep.compact.run import Rewriter, compact
 
 _TASKS = 8
 """At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""
@@ -31,15 +31,15 @@ def compact_in_tasks(
         options,
         dry_run=dry_run,
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
-        hands=in_tasks(spark, table),
+        rewriter=in_tasks(spark, table),
         note=note,
     )
 
 
-def in_tasks(spark: SparkSession, table: Table) -> Hands:
+def in_tasks(spark: SparkSession, table: Table) -> Rewriter:
     """A function that rewrites bins in Spark's tasks. Each task opens the table."""
 
-    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
+    def rewriter(work: Work, bins: Sequence[Bin]) -> Sequence[BinOutcome]:
         def rewrite_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
 
@@ -56,4 +56,4 @@ def in_tasks(spark: SparkSession, table: Table) -> Hands:
             rows = spark.range(0, len(bins), 1, tasks).mapInArrow(rewrite_some, "outcome string").collect()
         return [decode_outcome(row.outcome) for row in rows]
 
-    return hands
+    return rewriter

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.commit.write.clauses import Clause, Rows, check_clauses
+from dbio_commit.commit.write.clauses import Clause, RowKind, check_clauses
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE
@@ -22,7 +22,7 @@ from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
 from dbio_commit.spark.sql.planned import Named, Planned, Sql, as_they_are, read, text_of
 from dbio_commit.spark.sql.sight import read_as
-from dbio_commit.spark.sql.values import Assigned, Fitted, Value, assign, refuse_no_texts
+from dbio_commit.spark.sql.values import Assigned, Fitted, SqlValue, assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import with_defaults
 from dbio_commit.spark.write.fates import FATE, Fate, fate
 
@@ -92,14 +92,14 @@ class _Merge:
         no_target = rewrite.no_rows().alias(TARGET)
         no_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
         both = no_target.crossJoin(no_source)
-        self._scopes: Mapping[Rows, DataFrame] = {
+        self._scopes: Mapping[RowKind, DataFrame] = {
             "matched": both,
             "not_matched": no_source,
             "not_matched_by_source": no_target,
         }
         of_target = [_of(TARGET, name) for name in rewrite.schema.fieldNames()]
         of_source = [_of(SOURCE, name) for name in source.columns]
-        self._seen: Mapping[Rows, Sequence[Column]] = {
+        self._seen: Mapping[RowKind, Sequence[Column]] = {
             "matched": [*of_target, *of_source],
             "not_matched": of_source,
             "not_matched_by_source": of_target,
@@ -133,7 +133,7 @@ class _Merge:
         self._source = source.localCheckpoint(eager=False)
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
 
-    def _asked(self, clause: Clause) -> Iterable[Rows]:
+    def _asked(self, clause: Clause) -> Iterable[RowKind]:
         """The rows against which texts of the clause are checked: its own kind; over Connect, also matched pairs."""
         return dict.fromkeys((clause.rows, "matched")) if is_connect(self._rewrite.spark) else (clause.rows,)
 
@@ -149,7 +149,7 @@ class _Merge:
         filled: dict[str, Column | None] = dict.fromkeys(self._rewrite.generated)
         if clause.action == "insert":
             filled |= {it: _of(SOURCE, _default(it)) for it in self._rewrite.with_default}
-        given: Mapping[str, Value] | None = clause.values
+        given: Mapping[str, SqlValue] | None = clause.values
         if given is None:
             known = _by_name(source.columns)
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
@@ -180,7 +180,7 @@ class _Merge:
             self._scopes[rows].select(*(f.expr(text) for text, _ in texts)).schema  # noqa: B018  (as in `check`)
         return values
 
-    def _has(self, *rows: Rows) -> bool:
+    def _has(self, *rows: RowKind) -> bool:
         return any(clause.rows in rows for clause in self._clauses)
 
     # --- which files ----------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class _Merge:
         target = target.alias(TARGET).select(*of_target, f.col(FILE).alias(FILE), f.col(PLACE).alias(PLACE))
         both = target.join(source, self._match(target, source), how)
         in_target, in_source = f.col(PLACE).isNotNull(), f.col(_IS_SOURCE).isNotNull()
-        kinds: Mapping[Rows, Column] = {
+        kinds: Mapping[RowKind, Column] = {
             "matched": in_target & in_source,
             "not_matched": ~in_target,
             "not_matched_by_source": ~in_source,

@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.spark.session.conf import is_connect
 
-Value = str | int
+ConfValue = str | int
 
 _lock = ProcessLock()
-_asked: dict[tuple[str, str], list[Value]] = {}
+_asked: dict[tuple[str, str], list[ConfValue]] = {}
 """By session and name: the values that the current blocks ask for."""
 _before: dict[tuple[str, str], str | None] = {}
 """By session and name: the value before the first of these blocks; None: not set."""
 
 
 @contextmanager
-def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None]:
+def holding(spark: SparkSession, settings: Mapping[str, ConfValue]) -> Iterator[None]:
     """Within the block, the session has these settings; afterwards, it has again those that it had before.
 
     Threads share the settings of a session. If several blocks ask for a number, the smallest holds until the last of
@@ -79,7 +79,7 @@ def _id(spark: SparkSession) -> str:
     return str(session.session_id if is_connect(spark) else session._jsparkSession.sessionUUID())
 
 
-def _least(values: Sequence[Value]) -> str:
+def _least(values: Sequence[ConfValue]) -> str:
     numbers = [value for value in values if isinstance(value, int)]
     return str(min(numbers)) if numbers else str(values[0])
 

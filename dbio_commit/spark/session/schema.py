@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns, mapping
-from dbio_commit.protocol.types import Family, Type, type_of
+from dbio_commit.protocol.types import Type, type_of
 
 
 def to_json(schema: t.StructType) -> mapping.Schema:
@@ -62,15 +62,7 @@ def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> 
 
 def has_variant(kind: t.DataType) -> bool:
     """Whether the type, or a type inside it, is a variant."""
-    match kind:
-        case t.StructType():
-            return any(has_variant(field.dataType) for field in kind.fields)
-        case t.ArrayType():
-            return has_variant(kind.elementType)
-        case t.MapType():
-            return has_variant(kind.keyType) or has_variant(kind.valueType)
-    row = row_of(kind)
-    return row is not None and row.family is Family.VARIANT
+    return mapping.has_variant(_to_json(kind))
 
 
 def nullable(field: t.StructField) -> t.StructField:

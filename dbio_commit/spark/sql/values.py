@@ -25,7 +25,7 @@ Fitted = tuple[Column, Column | None]
 class Assigned:
     """A value that a column is given."""
 
-    value: "Value"
+    value: "SqlValue"
     can_misfit: bool
     _fit: Callable[[Column], Fitted]
 
@@ -56,12 +56,12 @@ class InFields:
     """By the names of fields on the way from the column."""
 
 
-Value = str | Column | Planned | InFields
+SqlValue = str | Column | Planned | InFields
 """An expression of the caller, in Spark's SQL or analysed; or a column of the rows, which is not turned into SQL."""
 
 
 def assign(
-    rows: DataFrame, values: Sequence[tuple[Value, t.StructField]], *, exact: Collection[str] = ()
+    rows: DataFrame, values: Sequence[tuple[SqlValue, t.StructField]], *, exact: Collection[str] = ()
 ) -> dict[str, Assigned]:
     """Checks the values that columns are given. The result is by column.
 
@@ -91,7 +91,7 @@ def assign(
     }
 
 
-def _column(value: Value) -> Column:
+def _column(value: SqlValue) -> Column:
     match value:
         case str():
             return f.expr(value)
@@ -102,14 +102,14 @@ def _column(value: Value) -> Column:
     return value
 
 
-def _kinds(rows: DataFrame, values: Sequence[Value]) -> list[t.DataType]:
+def _kinds(rows: DataFrame, values: Sequence[SqlValue]) -> list[t.DataType]:
     given = [_column(value) for value in values]
     kinds = [field.dataType for field in rows.select(*(it.alias(str(i)) for i, it in enumerate(given))).schema]
     rows.where(reduce(or_, (it.isNotNull() for it in given))).schema  # noqa: B018  (over Connect, that looks for errors)
     return kinds
 
 
-def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
+def _kind(rows: DataFrame, value: SqlValue, field: t.StructField) -> t.DataType:
     kind = rows.select(_column(value)).schema[0].dataType
     try:
         rows.where(_column(value).isNotNull()).schema  # noqa: B018  (as above)
@@ -126,7 +126,7 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
     return kind
 
 
-def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
+def _fit(rows: DataFrame, value: SqlValue, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
     own = field.dataType
     if kind.simpleString() == own.simpleString():
         return Assigned(value, False, lambda given: (given, None))
@@ -157,7 +157,7 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, 
     return Assigned(value, True, fit)
 
 
-def _is_deterministic(rows: DataFrame, value: Value) -> bool:
+def _is_deterministic(rows: DataFrame, value: SqlValue) -> bool:
     if isinstance(value, Planned):
         return value.is_deterministic
     among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else _column(value)

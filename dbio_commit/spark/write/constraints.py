@@ -84,7 +84,7 @@ def check_settings(spark: SparkSession, plan: WritePlan) -> None:
 
 
 def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str], *, note: Note = NO_NOTE) -> Commit:
-    """Changes the constraints of a table, if all of its rows satisfy the new ones. `note` is said of the commit.
+    """Changes the constraints of a table, if all of its rows satisfy the new ones. `note` is for the commit.
 
     Raises InvalidInputError, CommitConflictError.
     """

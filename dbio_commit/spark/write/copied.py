@@ -100,7 +100,7 @@ class OldFiles:
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyCounts:
     """What a task reports of the old files that it handled."""
 
     paths: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ class _Changes:
         self._places = places.fill_null(0).to_numpy(zero_copy_only=False)
 
 
-def copy(old: OldFiles, batches: Iterable[pa.RecordBatch], copied: Copied) -> Iterator[pa.RecordBatch]:
+def copy(old: OldFiles, batches: Iterable[pa.RecordBatch], copied: CopyCounts) -> Iterator[pa.RecordBatch]:
     """All rows of the old files with the changes applied, and the new rows; with their fates in the last column.
 
     `batches` are those of a task of `by_file`. Fills in `copied`.
@@ -170,7 +170,7 @@ def copy(old: OldFiles, batches: Iterable[pa.RecordBatch], copied: Copied) -> It
 
 
 class _Copying:
-    def __init__(self, old: OldFiles, batches: Iterable[pa.RecordBatch], copied: Copied) -> None:
+    def __init__(self, old: OldFiles, batches: Iterable[pa.RecordBatch], copied: CopyCounts) -> None:
         self._old, self._copied = old, copied
         self._target = arrow.plain_schema(schemas.arrow_schema(old.spec.schema))
         self._changes = _Changes(batches, pa.schema([self._target.field(name) for name in old.columns]))

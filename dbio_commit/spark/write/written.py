@@ -24,7 +24,7 @@ from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.ship.batches import arrow_batches, pack
-from dbio_commit.spark.write.copied import Copied, OldFiles, by_file, copy
+from dbio_commit.spark.write.copied import CopyCounts, OldFiles, by_file, copy
 from dbio_commit.spark.write.fates import CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
@@ -240,8 +240,8 @@ _COLUMNS = ["file", "fate", "rows", "example", "copied"]
 _SCHEMA = "file string, fate byte, rows long, example string, copied string"
 
 
-def _copied(lines: Iterable[Row]) -> list[Copied]:
-    return [msgspec.json.decode(line.copied, type=Copied) for line in lines if line.copied is not None]
+def _copied(lines: Iterable[Row]) -> list[CopyCounts]:
+    return [msgspec.json.decode(line.copied, type=CopyCounts) for line in lines if line.copied is not None]
 
 
 def map_with_fates(
@@ -250,7 +250,7 @@ def map_with_fates(
     """`run_with_fates` for DataFrame.mapInArrow: a line for each file, a line for each fate, a line for old files."""
 
     def write(batches: _Batches) -> _Batches:
-        copied = Copied()
+        copied = CopyCounts()
         rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
         result = run_with_fates(spec, rows, constraints, records_changes=records_changes)
         lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in result.files]

@@ -39,8 +39,8 @@ class CompactOptions:
     min_files: int = 1
     """If fewer files than this would become one, they stay as they are."""
     rewrite_types: bool = False
-    """Whether files of any size are rewritten that have columns of other types than the table, since the columns were
-    widened. Not all readers convert them. Looks at the footer of each file."""
+    """Whether to rewrite files, of any size, with a column of a narrower type than the table, which was widened since.
+    Not all readers convert such files. Looks at the footer of each file."""
 
     def __post_init__(self) -> None:
         if type(self.target_size) is not int or self.target_size < 1:

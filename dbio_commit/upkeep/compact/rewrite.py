@@ -62,7 +62,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BinOutcome:
     """The new file of a bin, or the reason why there is none."""
 
     number: int
@@ -73,25 +73,25 @@ class Outcome:
     """Whether one of its files does not exist any more: another commit removed it, and vacuum deleted it."""
 
 
-def encode_outcome(outcome: Outcome) -> str:
+def encode_outcome(outcome: BinOutcome) -> str:
     return msgspec.json.encode(outcome).decode()
 
 
-def decode_outcome(text: str) -> Outcome:
-    return msgspec.json.decode(text, type=Outcome)
+def decode_outcome(text: str) -> BinOutcome:
+    return msgspec.json.decode(text, type=BinOutcome)
 
 
-def rewrite(store: Store, work: Work, bin: Bin, *, number: int, attempt: int) -> Outcome:
+def rewrite(store: Store, work: Work, bin: Bin, *, number: int, attempt: int) -> BinOutcome:
     """Writes the rows of the bin's files to one new file, durably, and checks the number of rows in it.
 
     A file that cannot be read is a problem of this bin only. Raises StoreError.
     """
     try:
-        return Outcome(number=number, file=_Rewriting(store, work, bin).run(number, attempt))
+        return BinOutcome(number=number, file=_Rewriting(store, work, bin).run(number, attempt))
     except InvalidInputError as error:
-        return Outcome(number=number, problem=str(error))
+        return BinOutcome(number=number, problem=str(error))
     except ObjectNotFoundError as error:
-        return Outcome(number=number, problem=str(error), missing=True)
+        return BinOutcome(number=number, problem=str(error), missing=True)
 
 
 class _Rewriting:

@@ -33,12 +33,12 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
-from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
+from dbio_commit.upkeep.compact.rewrite import BinOutcome, Work, rewrite
 from dbio_commit.upkeep.publish import publish_as_set
 
 _log = get_logger(__name__)
 
-Hands = Callable[[Work, Sequence[Bin]], Sequence[Outcome]]
+Rewriter = Callable[[Work, Sequence[Bin]], Sequence[BinOutcome]]
 """Rewrites the bins. The number of an outcome is the position of its bin."""
 
 _THREADS = min(4, os.cpu_count() or 1)
@@ -51,12 +51,12 @@ def compact(
     *,
     dry_run: bool = False,
     time_zone: str | None = None,
-    hands: Hands | None = None,
+    rewriter: Rewriter | None = None,
     stop: Callable[[], bool] = lambda: False,
     note: Note = NO_NOTE,
 ) -> CompactReport:
-    """See `Table.compact`. `hands` rewrites files, by default in threads. `stop` is called before each commit. `note`
-    is what is said of each commit."""
+    """See `Table.compact`. `rewriter` rewrites files, by default in threads. `stop` is called before each commit.
+    `note` has the message and labels of each commit."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -89,7 +89,7 @@ def compact(
     bare = bare_columns(snapshot.settings)
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along, bare=bare)
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
-    run = _Run(store, clock, work, hands or in_threads(store), rows, note)
+    run = _Run(store, clock, work, rewriter or in_threads(store), rows, note)
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
@@ -98,31 +98,31 @@ def compact(
     return replace(run.report(), other_types=other_types)
 
 
-def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Hands:
+def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Rewriter:
     """Rewrites bins in `at_once` threads. Begins no more once `stop` returns true."""
 
-    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
-        def one(numbered: tuple[int, Bin]) -> Outcome:
+    def rewriter(work: Work, bins: Sequence[Bin]) -> Sequence[BinOutcome]:
+        def one(numbered: tuple[int, Bin]) -> BinOutcome:
             number, bin = numbered
             return (
-                Outcome(number=number, problem=STOPPED)
+                BinOutcome(number=number, problem=STOPPED)
                 if stop()
                 else rewrite(store, work, bin, number=number, attempt=0)
             )
 
         return store.in_parallel(one, list(enumerate(bins)), at_once=at_once)
 
-    return hands
+    return rewriter
 
 
 class _Run:
     """One compaction, commit by commit."""
 
     def __init__(
-        self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None], note: Note
+        self, store: Store, clock: Clock, work: Work, rewriter: Rewriter, rows: Mapping[str, int | None], note: Note
     ) -> None:
         """`rows` are the recorded numbers of rows of files, by path."""
-        self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
+        self._store, self._clock, self._work, self._rewriter, self._rows = store, clock, work, rewriter, rows
         self._note = note
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
@@ -155,7 +155,7 @@ class _Run:
             note=self._note,
         ) as transaction:
             terms = transaction.terms
-            outcomes = self._hands(replace(self._work, tid=terms.tid, job=terms.job), bins)
+            outcomes = self._rewriter(replace(self._work, tid=terms.tid, job=terms.job), bins)
             done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)
             live = self._are_live([bin for bin, _ in done])
             self._store.delete_many([it.path for (_, it), is_live in zip(done, live, strict=True) if not is_live])
@@ -184,7 +184,7 @@ class _Run:
         self.leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
         return found
 
-    def _without_problems(self, outcomes: Iterable[tuple[Bin, Outcome]]) -> list[tuple[Bin, FileInfo]]:
+    def _without_problems(self, outcomes: Iterable[tuple[Bin, BinOutcome]]) -> list[tuple[Bin, FileInfo]]:
         """The bins that have a new file. Reports the other bins as left."""
         done: list[tuple[Bin, FileInfo]] = []
         for bin, outcome in outcomes:

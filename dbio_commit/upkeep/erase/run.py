@@ -10,12 +10,12 @@ from datetime import timedelta
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.entry import Entry

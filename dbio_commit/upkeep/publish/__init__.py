@@ -1,5 +1,4 @@
-"""Publishes a dbio table for other engines: as a Delta log, as Iceberg's metadata, as Spark's list of
-files, as Hive's manifests.
+"""Publishes a dbio table for other engines: as a Delta log, Iceberg's metadata, Spark's list of files, Hive manifests.
 
 A publication shows exactly one snapshot. A publisher chooses the number of the publication before it reads the
 snapshot, and creates the publication with put-if-absent. Therefore no publication is older than the one before it, and
@@ -20,8 +19,9 @@ from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import delta, spark, symlink
 from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
-from dbio_commit.upkeep.publish.iceberg import publication as iceberg
+from dbio_commit.upkeep.publish.iceberg import publication as iceberg_publication
 from dbio_commit.upkeep.publish.iceberg import upkeep as iceberg_upkeep
+from dbio_commit.upkeep.publish.iceberg import versions as iceberg_versions
 from dbio_commit.upkeep.publish.live import Live, read_live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 
@@ -70,11 +70,11 @@ _WAYS: Mapping[Format, _Way] = {
     Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own, spark.forget),
     Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own, symlink.forget),
     Format.ICEBERG: _Way(
-        iceberg.look,
-        iceberg.put,
+        iceberg_versions.look,
+        iceberg_publication.put,
         iceberg_upkeep.problems,
         iceberg_upkeep.own,
-        iceberg.forget,
+        iceberg_publication.forget,
         iceberg_upkeep.find_superseded,
     ),
 }

@@ -48,7 +48,7 @@ def most_unpacked(packed_bytes: int) -> int:
     return min(MOST_PATHS_BYTES, 1024**2 + _RATIO * packed_bytes)
 
 
-class Paths:
+class NamedPaths:
     """Collects and checks the paths that one object names: each is inside the table, and there are not too many."""
 
     def __init__(self, where: str, most: int | None = None) -> None:

@@ -6,12 +6,12 @@ compared with the whole state of the log, which also repairs what an earlier ver
 section 14.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import accumulate, compress, islice, takewhile
+from itertools import compress, islice
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -33,18 +33,15 @@ from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
+from dbio_commit.upkeep.publish.bounds import MOST_BYTES, refuse_unreadable
 from dbio_commit.upkeep.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
-    SAVE,
-    Change,
+    DeltaChange,
     DeltaFile,
     DeltaListing,
-    DeltaState,
+    DeltaShown,
     Mark,
-    Shown,
-    Version,
     checkpoint_is_due,
     checkpoint_path,
     decode_version,
@@ -59,12 +56,13 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_of_checkpoint,
     version_path,
 )
+from dbio_commit.upkeep.publish.delta_replay import mark_of_last, read_checkpoint, replay, torn
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
-from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.live import Live, columns_of, describe
-from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
-from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
-from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.upkeep.publish.places import Own, Published
+from dbio_commit.upkeep.publish.reading import is_there, read_head
+from dbio_commit.upkeep.publish.remembered import TableKey, keep_new
 
 _log = get_logger(__name__)
 
@@ -92,7 +90,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     columns = delta_schema(known, snapshot.partition_columns, where=store.url)
     metadata = metadata_of(live.table_id, columns)
     collect = partial(_collect, store, live, known, columns, metadata)
-    mark = _mark_of_last(store, listing, live.table_id)
+    mark = mark_of_last(store, listing, live.table_id)
     shown, found = mark and mark.shown, None
     if mark and shown and (news := shown.unseen(snapshot.tids)) is not None:
         with suppress(UnknownError):
@@ -107,7 +105,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change and not anew:
         return published(last, is_new=False)
-    shown, path = Shown.of(snapshot.tids, metadata, protocol), version_path(number)
+    shown, path = DeltaShown.of(snapshot.tids, metadata, protocol), version_path(number)
     mark = Mark(live.table_id, snapshot.tid, shown)
     encode = partial(
         encode_version, mark=mark, tids=_since(snapshot, found.before.tid), engine=_engine(), now=clock.now()
@@ -118,7 +116,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
-    keep_new(store, Place.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
+    keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
             _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
@@ -130,7 +128,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
 
 
 def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
-    """Puts a version and a checkpoint, which show the same. Returns the paths of all before, which may go now.
+    """Puts a version and a checkpoint, which show the same. Returns the paths of all older objects, which may go now.
 
     None if another publisher was faster: then look again. Raises what `put` raises.
     """
@@ -156,7 +154,7 @@ class _Found(NamedTuple):
     """What the next version has."""
 
     before: _Before
-    change: Change
+    change: DeltaChange
     protocol: Mapping[str, Any]
     """The protocol as of the next version."""
 
@@ -168,7 +166,7 @@ def _collect(
     columns: DeltaSchema,
     metadata: Mapping[str, Any],
     before: _Before,
-    differences: Iterable[Difference],
+    differences: Iterable[DifferencePart],
     *,
     is_whole: bool,
 ) -> _Found:
@@ -186,7 +184,7 @@ def _collect(
             writers |= {file.tid for file in come.files}
         removed += gone
     _refuse_respelled(store, unlike)
-    change = Change(
+    change = DeltaChange(
         added=added,
         removed=sorted(removed),
         metadata=metadata if is_other else None,
@@ -233,131 +231,6 @@ def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
         stats = statistics(it.rows, it.bounds, columns)
         found.append(DeltaFile(it.file.path, it.file.size, to_ms(it.modified), partitions[directory], stats))
     return found
-
-
-# --- what the log says so far -------------------------------------------------------------------------------------
-
-
-def _mark_of_last(store: Store, listing: DeltaListing, table_id: str) -> Mark | None:
-    """The mark of the last version; None if there is no version. Raises as `replay`."""
-    if not _versions_since(store, listing, max(listing.last_checkpoint, 0)):
-        return None
-    place, entry = Place.of(store, table_id), listing.versions[listing.last]
-    match find(place, entry):
-        case Mark() as mark:
-            return mark
-        case DeltaState(mark=Mark() as mark):
-            return mark
-    return _read_head(store, listing, listing.last, table_id).mark
-
-
-def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
-    """The state of the log, from what this process remembers, or from the last checkpoint, or from the start.
-
-    Raises UnsupportedTableError if a version was written by another tool, or for another table; CorruptMarkerError.
-    """
-    last, start = listing.last, listing.last_checkpoint
-    if last < 0:
-        return DeltaState()
-    known, state = _remembered(store, listing, table_id)
-    wanted = _versions_since(store, listing, max(start, 0) if state is None else known + 1)
-    if state is None and start >= 0:
-        state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
-    told = [listing.versions[number] for number in wanted]
-    versions = _read_versions(store, wanted, told, table_id)
-    state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
-    if known != last:
-        keep(Place.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
-    return state
-
-
-def _versions_since(store: Store, listing: DeltaListing, first: int) -> list[int]:
-    """The versions from this number on. Raises CorruptMarkerError if one of them is missing, or if they are too large
-    together."""
-    if listing.last < 0:
-        return []
-    if listing.last not in listing.versions:
-        raise _torn(store, listing.last)
-    found, missing = in_sequence(listing.versions, first=first)
-    if missing is not None:
-        raise _torn(store, missing)
-    where = f"{store.url_of(DIRECTORY)} since its last checkpoint"
-    refuse_large([listing.versions[number] for number in found], most=MOST_BYTES_TOGETHER, where=where)
-    return found
-
-
-def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
-    """The last version since the checkpoint that this process remembers, and the state of the log as of it."""
-    place, versions = Place.of(store, table_id), listing.versions
-    for number in sorted(versions, reverse=True):
-        if number < listing.last_checkpoint:
-            break
-        state = find(place, versions[number])
-        if isinstance(state, DeltaState):
-            return number, state
-    return -1, None
-
-
-_READ_AT_ONCE_BYTES = 64 * 1024**2
-
-
-def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry], table_id: str) -> Iterator[Version]:
-    """The versions one after the other, all of this table. Small ones are read together."""
-
-    def read(entry: Entry) -> Version:
-        return decode_version(read_lines(store, entry), where=store.url_of(entry.path))
-
-    start = 0
-    while start < len(entries):
-        sizes = accumulate(entry.size for entry in entries[start:])
-        end = start + max(1, sum(1 for _ in takewhile(lambda size: size <= _READ_AT_ONCE_BYTES, sizes)))
-        versions = store.ask_each(read, entries[start:end])
-        for number, version in zip(numbers[start:end], versions, strict=True):
-            _refuse_others(store, number, version, table_id)
-            yield version
-        start = end
-
-
-def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
-    """Raises CorruptMarkerError if the checkpoint is none, or of another table; and as `replay`, for its version.
-
-    The first line of a version records who wrote it. If another tool did, the checkpoint need not be read.
-    """
-    head, entry = _read_head(store, listing, number, table_id), listing.checkpoints[number]
-    from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint
-
-    where = store.url_of(entry.path)
-    state = decode_checkpoint(read_whole(store, entry), where=where)
-    if state.metadata.get("id") != table_id:
-        raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
-    return replace(state, mark=head.mark)
-
-
-def _read_head(store: Store, listing: DeltaListing, number: int, table_id: str) -> Version:
-    """The beginning of a version, with its mark. Raises UnsupportedTableError if it is not of this table."""
-    version = listing.versions[number]
-    head = decode_version(read_head(store, version), where=store.url_of(version.path))
-    _refuse_others(store, number, head, table_id)
-    return head
-
-
-def _torn(store: Store, number: int) -> CorruptMarkerError:
-    return CorruptMarkerError(
-        f"{store.url_of(version_path(number))} is missing, so that the state of the Delta log is not known; {SAVE}"
-    )
-
-
-def _refuse_others(store: Store, number: int, version: Version, table_id: str) -> None:
-    where = f"version {number} of {store.url_of(DIRECTORY)}"
-    if version.mark is None:
-        raise UnsupportedTableError(
-            f"{where} was written by {version.engine!r}, not by dbio: its rows are in no commit of this table, and "
-            f"nothing is published after it. {SAVE[0].upper()}{SAVE[1:]}; only dbio may write here"
-        )
-    if version.mark.table_id != table_id:
-        raise UnsupportedTableError(
-            f"{where} is of the table {version.mark.table_id[:100]!r}, which was here before {table_id}; {SAVE}"
-        )
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -410,11 +283,11 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     listing = look(store)
     checkpoint, old = superseded(listing, horizon)
     if old:
-        _mark_of_last(store, listing, table_id)
+        mark_of_last(store, listing, table_id)
         for number in sorted({checkpoint, listing.last_checkpoint}):
             if number not in listing.versions:
-                raise _torn(store, number)
-            _read_checkpoint(store, listing, number, table_id)
+                raise torn(store, number)
+            read_checkpoint(store, listing, number, table_id)
     return old
 
 

@@ -28,7 +28,7 @@ from dbio_commit.upkeep.publish.bounds import (
     MOST_BYTES_TOGETHER,
     MOST_LINE_BYTES,
     MOST_PATHS_BYTES,
-    Paths,
+    NamedPaths,
     decode_lines,
     memory_of,
     too_much,
@@ -141,11 +141,11 @@ class Mark(NamedTuple):
     """The id in the table's descriptor."""
     tid: str | None
     """The newest commit of the snapshot that was published."""
-    shown: "Shown | None" = None
+    shown: "DeltaShown | None" = None
     """What exactly it shows; None if an earlier version of dbio wrote it."""
 
 
-class Shown(ShownCommits, frozen=True):
+class DeltaShown(ShownCommits, frozen=True):
     """What the log shows as of a version, so exactly that the next version can be made of the commits since."""
 
     metadata: str
@@ -224,7 +224,7 @@ class _Path(Struct):
 class _Mark(Struct):
     table_id: str
     tid: str | None = None
-    shows: Shown | None = None
+    shows: DeltaShown | None = None
 
 
 class _Info(Struct):
@@ -273,7 +273,7 @@ def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
         engines = (it.commit_info.engine for it in chain([first], actions) if it.commit_info)
         engine = next(filter(None, engines), "an engine that does not say its name")
         return Version(None, engine[:_ENGINE_CHARACTERS])
-    added, removed = Paths(where), Paths(where)
+    added, removed = NamedPaths(where), NamedPaths(where)
     metadata: _Metadata | None = None
     protocol: _Protocol | None = None
     for it in chain([first], actions):
@@ -309,7 +309,7 @@ class DeltaFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class DeltaChange:
     """What one version adds to those before it."""
 
     added: Sequence[DeltaFile]
@@ -368,7 +368,7 @@ def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str,
     return {"minReaderVersion": 3, "readerFeatures": sorted(of_readers), **writers}
 
 
-def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: str, now: datetime) -> bytes:
+def encode_version(change: DeltaChange, mark: Mark, *, tids: Sequence[str], engine: str, now: datetime) -> bytes:
     """The body of a version. `tids` are commits that it shows and the version before did not, for information only.
 
     Raises InvalidInputError for columns that are too large to be read back.

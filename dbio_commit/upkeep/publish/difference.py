@@ -13,7 +13,7 @@ _PATHS_AT_ONCE = 100_000
 """If the commits since the last version have more paths, these are looked up slice by slice."""
 
 
-class Difference(NamedTuple):
+class DifferencePart(NamedTuple):
     """A part of the difference, with other paths than the other parts."""
 
     come: Snapshot
@@ -26,17 +26,17 @@ class UnknownError(Exception):
     """The commits do not record any more what they removed."""
 
 
-def compared(snapshot: Snapshot, paths: Collection[str]) -> Iterator[Difference]:
+def compared(snapshot: Snapshot, paths: Collection[str]) -> Iterator[DifferencePart]:
     """The difference between the snapshot and these live paths of the log."""
     left = set(paths)
     for part in snapshot.slices():
         files = list(part.files)
         left.difference_update(file.path for file in files)
-        yield Difference(replace(part, files=[file for file in files if file.path not in paths]), ())
-    yield Difference(replace(snapshot, files=()), [*left])
+        yield DifferencePart(replace(part, files=[file for file in files if file.path not in paths]), ())
+    yield DifferencePart(replace(snapshot, files=()), [*left])
 
 
-def made_by(snapshot: Snapshot, news: Collection[str]) -> Iterator[Difference]:
+def made_by(snapshot: Snapshot, news: Collection[str]) -> Iterator[DifferencePart]:
     """The difference that these commits have made, to a state with all others.
 
     Reads what may have their paths. Raises UnknownError if a vacuum has made the log forget some of them, also after
@@ -56,7 +56,7 @@ def made_by(snapshot: Snapshot, news: Collection[str]) -> Iterator[Difference]:
                 if not known.issuperset(commit.marker.removed):  # it may have been live
                     raise UnknownError
         come = [file for file in files if file.path not in shown]
-        yield Difference(replace(part, files=come), [*(shown - {file.path for file in files})])
+        yield DifferencePart(replace(part, files=come), [*(shown - {file.path for file in files})])
     if any(left.values()):
         raise UnknownError
 

@@ -50,7 +50,7 @@ def _open(store: Store, entry: Entry) -> io.BufferedIOBase:
 
 
 def is_there(store: Store, path: str, body: bytes) -> bool:
-    """Whether the object has exactly this body: then it is our own, and the store's answer was lost."""
+    """Whether the object has exactly this body. If so, this process wrote it, and the store's answer was lost."""
     with suppress(CorruptMarkerError):  # the object is larger
         return store.get(path, limit_bytes=len(body)) == body
     return False

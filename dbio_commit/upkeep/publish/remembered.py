@@ -16,8 +16,8 @@ _AT_LEAST = 1024
 """The most memory for each publication."""
 
 
-class Place(NamedTuple):
-    """Identifies the table whose publications these are."""
+class TableKey(NamedTuple):
+    """Identifies a table whose publications are remembered."""
 
     service: str
     principal: str
@@ -25,31 +25,31 @@ class Place(NamedTuple):
     table_id: str
 
     @classmethod
-    def of(cls, store: Store, table_id: str) -> "Place":
+    def of(cls, store: Store, table_id: str) -> "TableKey":
         return cls(store.identity, store.principal, store.url, table_id)
 
 
-def find(place: Place, entry: Entry) -> object:
+def find(key: TableKey, entry: Entry) -> object:
     """What is remembered of the publication; None if nothing is."""
-    return MEMORY.find((place, entry))
+    return MEMORY.find((key, entry))
 
 
-def keep(place: Place, entry: Entry, value: object, *, bytes: int) -> None:
+def keep(key: TableKey, entry: Entry, value: object, *, bytes: int) -> None:
     """Remembers the contents of the publication, which take `bytes` of memory."""
-    MEMORY.keep((place, entry), value, bytes=_AT_LEAST + bytes)
+    MEMORY.keep((key, entry), value, bytes=_AT_LEAST + bytes)
 
 
-def keep_new(store: Store, place: Place, path: str, value: object, *, bytes: int) -> None:
+def keep_new(store: Store, key: TableKey, path: str, value: object, *, bytes: int) -> None:
     """The same for a publication that was just created. If the store does not report its time, nothing is kept."""
     with suppress(StoreError):
-        keep(place, store.stat(path), value, bytes=bytes)
+        keep(key, store.stat(path), value, bytes=bytes)
 
 
-def find_named(place: Place, path: str) -> object:
+def find_named(key: TableKey, path: str) -> object:
     """What is remembered of the object at this path; None if nothing is."""
-    return MEMORY.find((place, path))
+    return MEMORY.find((key, path))
 
 
-def keep_named(place: Place, path: str, value: object, *, bytes: int) -> None:
+def keep_named(key: TableKey, path: str, value: object, *, bytes: int) -> None:
     """Remembers what is at a path that nobody writes twice, or that the caller compares with the object itself."""
-    MEMORY.keep((place, path), value, bytes=_AT_LEAST + bytes)
+    MEMORY.keep((key, path), value, bytes=_AT_LEAST + bytes)

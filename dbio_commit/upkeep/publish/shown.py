@@ -47,7 +47,7 @@ class ShownCommits(Struct, frozen=True):
 
 
 _NEWEST = 100
-"""So many commits may be out of order: a late commit has an earlier time than commits that were seen before."""
+"""How many commits may be out of order: a late commit has an earlier time than commits that were seen before."""
 
 
 def digest_of(texts: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct, field, json
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.upkeep.publish.bounds import Paths, decode_lines
+from dbio_commit.upkeep.publish.bounds import NamedPaths, decode_lines
 
 _HEADER = "v1"
 PLAIN = (ascii_letters + digits + "/=._-").encode()
@@ -35,7 +35,7 @@ def quoted(path: str) -> str:
     return path if needs_no_quotes(path) else quote(path, safe=":/@=")
 
 
-class Listed(NamedTuple):
+class SinkList(NamedTuple):
     """The contents of a list."""
 
     paths: frozenset[str]
@@ -55,14 +55,14 @@ _LINE = json.Decoder(_Line)
 _URL_CHARACTERS = 300
 
 
-def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
+def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> SinkList:
     """The contents of a list for the table at `root`. Raises CorruptMarkerError for a body that is no such list."""
     lines = iter(lines)
     if (header := next(lines, b"").strip()) != _HEADER.encode():
         raise CorruptMarkerError(
             f"{where} begins with {header[:50]!r}, not {_HEADER!r}; move it elsewhere, and publish again"
         )
-    start, paths = f"{root}/", Paths(where)
+    start, paths = f"{root}/", NamedPaths(where)
     elsewhere: str | None = None
     is_streams = False
     for line in decode_lines(_LINE, lines, f"{where} is no list of Spark's", "move it elsewhere, and publish again"):
@@ -72,4 +72,4 @@ def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
             paths.add(url.removeprefix(start))
         else:
             elsewhere = elsewhere or url[:_URL_CHARACTERS]
-    return Listed(paths.found(), elsewhere, is_streams)
+    return SinkList(paths.found(), elsewhere, is_streams)

@@ -21,8 +21,8 @@ from dbio_commit.upkeep.publish.bounds import memory_of, refuse_unreadable
 from dbio_commit.upkeep.publish.live import Live
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines
-from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
-from dbio_commit.upkeep.publish.sink_log import Listed, decode_list, encode_list
+from dbio_commit.upkeep.publish.remembered import TableKey, find, keep, keep_new
+from dbio_commit.upkeep.publish.sink_log import SinkList, decode_list, encode_list
 from dbio_commit.upkeep.publish.urls import root_url
 
 DIRECTORY = DIRECTORIES[Format.SPARK]
@@ -87,8 +87,8 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     refuse_unreadable(body, where=store.url_of(path))
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
-    place, listed = Place.of(store, live.table_id), Listed(wanted, None)
-    keep_new(store, place, path, (root, listed), bytes=memory_of(listed.paths))
+    key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
+    keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many(
         [entry.path for other, entry in listing.lists.items() if other < last]
     )  # a list that stays does no harm
@@ -118,19 +118,19 @@ def _of_a_stream(store: Store, name: str) -> UnsupportedTableError:
     )
 
 
-def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
+def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> SinkList:
     """The contents of the last list. Raises UnsupportedTableError if a Spark stream wrote it."""
     if listing.last < 0:
-        return Listed(frozenset(), None)
+        return SinkList(frozenset(), None)
     entry = listing.lists[listing.last]
-    place = Place.of(store, table_id)
-    match find(place, entry):
-        case (str() as told, Listed() as listed) if told == root:
+    key = TableKey.of(store, table_id)
+    match find(key, entry):
+        case (str() as told, SinkList() as listed) if told == root:
             return listed
     listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
     if listed.is_streams:
         raise _of_a_stream(store, split(entry.path)[1])
-    keep(place, entry, (root, listed), bytes=memory_of(listed.paths))
+    keep(key, entry, (root, listed), bytes=memory_of(listed.paths))
     return listed
 
 

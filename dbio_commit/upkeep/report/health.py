@@ -65,7 +65,7 @@ class Vacuumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class PartitionFiles:
     """Live files of one directory."""
 
     name: str
@@ -101,7 +101,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingWrite:
     """A transaction that is neither committed nor aborted."""
 
     tid: str
@@ -114,7 +114,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class WritingApplication:
     """An application that writes to the table, and the highest version that it committed."""
 
     id: str
@@ -168,10 +168,10 @@ class TableHealth:
     unknown_sizes: int
     """How many live files have a size that no marker records."""
     small: Amount
-    """The live files that are too small for a compaction to leave, except those that are alone in their partition."""
+    """The live files that a compaction would join with others, by their size and partition."""
     median_size: int | None
     partition_columns: Sequence[str]
-    partitions: Sequence[Partition]
+    partitions: Sequence[PartitionFiles]
     """The largest partitions, the largest first."""
     other_partitions: int
     other_files: int
@@ -190,12 +190,12 @@ class TableHealth:
     """The formats in which the table is published."""
     behind: Sequence[Behind]
     """The publications that do not show the newest commits."""
-    pending: Sequence[Pending] | None
+    pending: Sequence[PendingWrite] | None
     """The oldest first. None if they were not looked up."""
     other_pending: int
     vacuumed: Vacuumed | str
     """What a vacuum freed or would free, or why this is not known."""
-    applications: Sequence[Application]
+    applications: Sequence[WritingApplication]
     """The applications that committed last come first."""
     other_applications: int
     streams: Sequence[StreamLag]
@@ -239,7 +239,7 @@ def look(
         small=small,
         median_size=_nth(sizes, len(sizes) // 2) if sizes else None,
         partition_columns=tuple(map(_text, snapshot.partition_columns)),
-        partitions=[Partition(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
+        partitions=[PartitionFiles(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
         other_partitions=len(others),
         other_files=sum(it.files for it in others),
         other_size=sum(it.size for it in others),
@@ -258,7 +258,7 @@ def look(
         other_pending=max(0, len(pending or ()) - MOST),
         vacuumed=_text(vacuumed, MOST_ADVICE) if isinstance(vacuumed, str) else vacuumed,
         applications=[
-            Application(id=_text(it.id), version=it.version, committed=it.committed, odd=bool(it.odd))
+            WritingApplication(id=_text(it.id), version=it.version, committed=it.committed, odd=bool(it.odd))
             for it in applications[:MOST]
         ],
         other_applications=max(0, len(applications) - MOST),
@@ -279,7 +279,7 @@ def _operation(decided: Decided) -> str:
 # --- live files ---------------------------------------------------------------------------------------------------
 
 
-def _count(files: Iterable[DataFile], target_size: int) -> tuple["array[int]", list[Partition], Amount]:
+def _count(files: Iterable[DataFile], target_size: int) -> tuple["array[int]", list[PartitionFiles], Amount]:
     """The known sizes, the partitions by directory, which is cheaper than by values, and the small files.
 
     A table may have millions of files, and those of a large one are read from its checkpoint while they are counted.
@@ -298,7 +298,7 @@ def _count(files: Iterable[DataFile], target_size: int) -> tuple["array[int]", l
     several = [name for name, count in small.items() if count > 1]
     return (
         each,
-        [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()],
+        [PartitionFiles(name=name, files=count, size=sizes[name]) for name, count in counts.items()],
         Amount(objects=sum(small[name] for name in several), size=sum(small_sizes[name] for name in several)),
     )
 
@@ -385,11 +385,11 @@ def _unseen_since(committed: Sequence[Decided], published: datetime | None) -> d
 # --- transactions, and what is wrong ------------------------------------------------------------------------------
 
 
-def _pending(snapshot: Snapshot, check: CheckReport | None, at: datetime) -> list[Pending] | None:
+def _pending(snapshot: Snapshot, check: CheckReport | None, at: datetime) -> list[PendingWrite] | None:
     most = timedelta(seconds=MAX_LIFE_S)
     if check:
         return [
-            Pending(tid=_text(it.tid), started=it.started, files=it.files, size=it.size, too_old=it.age > most)
+            PendingWrite(tid=_text(it.tid), started=it.started, files=it.files, size=it.size, too_old=it.age > most)
             for it in check.pending
         ]
     if snapshot.scope is Scope.DIRECTORY:
@@ -397,7 +397,7 @@ def _pending(snapshot: Snapshot, check: CheckReport | None, at: datetime) -> lis
     log = snapshot.log
     tids = set(log.pending) - snapshot.checkpoint.covered
     started = sorted((log.started[tid].modified, tid) for tid in tids)
-    return [Pending(tid=_text(tid), started=time, too_old=at - time > most) for time, tid in started]
+    return [PendingWrite(tid=_text(tid), started=time, too_old=at - time > most) for time, tid in started]
 
 
 def _problems(check: CheckReport) -> list[Problem]:

@@ -56,7 +56,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class PageTotals:
     """What the tables of a page add up to, as far as it is known."""
 
     tables: int
@@ -69,7 +69,7 @@ class Totals:
     oldest_pending: timedelta | None
 
     @classmethod
-    def of(cls, subjects: Sequence[Subject]) -> "Totals":
+    def of(cls, subjects: Sequence[Subject]) -> "PageTotals":
         healths = [it.health for it in subjects if it.health]
         garbage = [it for health in healths for it in _garbage(health)]
         pending = [health.at - it.started for health in healths for it in health.pending or ()]
@@ -112,7 +112,7 @@ def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[s
 def _render(subjects: Sequence[Subject], *, at: datetime, back: str, link: Callable[[str], str] | None) -> str:
     return _TEMPLATE.render(
         subjects=worst_first(subjects),
-        totals=Totals.of(subjects),
+        totals=PageTotals.of(subjects),
         at=at,
         back=back,
         link=link,

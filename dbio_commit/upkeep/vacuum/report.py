@@ -8,6 +8,7 @@ from itertools import chain
 from typing import ClassVar
 
 from dbio_commit.base.errors import RetentionError
+from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.garbage import Reason
@@ -170,7 +171,7 @@ def by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class ObjectTotal:
     """How many objects, and their size in bytes."""
 
     objects: int = 0
@@ -186,7 +187,7 @@ class RunSummary:
     """A run as the log and the metrics report it: bounded in size, however large the table is."""
 
     dry_run: bool = False
-    deleted: Mapping[Reason, Total] = field(default_factory=dict)
+    deleted: Mapping[Reason, ObjectTotal] = field(default_factory=dict)
     """In a dry run, what would be deleted."""
     failures: tuple[Failure, ...] = ()
     failed: int = 0
@@ -196,7 +197,7 @@ class RunSummary:
     checkpoint: str | None = None
     queued: int = 0
     kept: int = 0
-    left: Total = Total()
+    left: ObjectTotal = ObjectTotal()
     """The garbage that is left and will be deleted."""
     oldest_garbage_s: float | None = None
     """As `VacuumReport.oldest_garbage`."""
@@ -214,7 +215,7 @@ class RunSummary:
         left = garbage_left(report)
         return cls(
             dry_run=report.dry_run,
-            deleted={reason: Total(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
+            deleted={reason: ObjectTotal(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
             failures=tuple(
                 Failure(path=it.path, message=it.message[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
             ),
@@ -224,7 +225,7 @@ class RunSummary:
             checkpoint=report.checkpoint,
             queued=len(report.queued),
             kept=len(report.kept),
-            left=Total(objects=left.objects, size=left.size),
+            left=ObjectTotal(objects=left.objects, size=left.size),
             oldest_garbage_s=None if left.oldest is None else left.oldest.total_seconds(),
             stopped=report.stopped,
             warnings=tuple(report.warnings),
@@ -255,16 +256,6 @@ MOST_MESSAGE = 2000
 """Characters."""
 
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with the current step ("aborting", "listing", "deleting"), how much is done, and how much there is, if
-known.
-"""
-
-
-def _silent(phase: str, done: int, total: int | None) -> None:
-    pass
-
-
 def _never() -> bool:
     return False
 
@@ -273,7 +264,7 @@ def _never() -> bool:
 class Control:
     """How a caller follows a vacuum, and stops it."""
 
-    progress: Progress = field(default=_silent)
-    """Is called with the phase, how much is done, and of how much (None if that is not known)."""
+    progress: Progress = field(default=silent)
+    """Is called as the type `Progress` says."""
     stop: Callable[[], bool] = field(default=_never)
     """Is asked between batches; True ends the vacuum in good order."""

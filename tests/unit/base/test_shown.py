@@ -15,7 +15,7 @@ import dbio_commit as dbio
 from dbio_commit import StoreError, Table
 from dbio_commit.base import shown
 from dbio_commit.base.shown import MOST_ROWS, MOST_TEXT, Shown
-from dbio_commit.protocol.commits import History
+from dbio_commit.protocol.commits import CommitList
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
@@ -163,7 +163,7 @@ def test_snapshots_commits_and_histories_are_shown_without_a_request(busy: Table
     assert is_plain(html)
     assert {"files": "1", "commits": "31", "partition columns": "day"}.items() <= cells(html).items()
     assert isinstance(history, list)
-    assert isinstance(history, History)
+    assert isinstance(history, CommitList)
     page = Page(history._repr_html_())
     assert is_plain(history._repr_html_())
     assert "Commits: 31" in page.text
@@ -179,7 +179,7 @@ def test_a_large_table_is_shown_without_reading_its_parts(busy: Table) -> None:
     snapshot, history = large.snapshot(), large.snapshot().history()
     silent(large.store)
     assert {"files": "1", "commits": "not counted"}.items() <= cells(snapshot._repr_html_()).items()
-    assert isinstance(history, History)
+    assert isinstance(history, CommitList)
     assert "Commits: 31" in Page(history._repr_html_()).text
     assert is_plain(history[-1]._repr_html_())
 

@@ -144,7 +144,7 @@ def test_a_compaction_of_one_partition_costs_what_is_in_it(large: Table, read: R
     def nothing(work: object, bins: object) -> list[object]:
         return []
 
-    assert read(lambda: compaction.compact(large.store, large.clock, options, hands=nothing)) <= 8 * ONE_DAY  # type: ignore[arg-type]
+    assert read(lambda: compaction.compact(large.store, large.clock, options, rewriter=nothing)) <= 8 * ONE_DAY  # type: ignore[arg-type]
 
 
 def test_a_publication_costs_what_the_commits_since_have_changed(

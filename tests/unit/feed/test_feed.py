@@ -19,8 +19,9 @@ from dbio_commit.base.errors import ChangedRowsError, CorruptMarkerError, Histor
 from dbio_commit.feed import position
 from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
-from dbio_commit.protocol.commits import Decided, Forgotten, in_order
-from dbio_commit.protocol.history import Change, History
+from dbio_commit.protocol.as_of import in_order
+from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.state import NO_METADATA
@@ -110,7 +111,7 @@ def reloaded(at: Position | Start) -> Position | Start:
     return decode_position(json.loads(json.dumps(encode_position(at))))
 
 
-def paths(changes: Sequence[Change]) -> list[str]:
+def paths(changes: Sequence[FileChange]) -> list[str]:
     return [change.file.path for change in changes]
 
 
@@ -123,9 +124,9 @@ class Stream:
     most: Most = ALL
     at: Position | Start = STATE
     target: Position | None = None
-    got: list[Change] = field(default_factory=list)
+    got: list[FileChange] = field(default_factory=list)
 
-    def batch(self) -> list[Change]:
+    def batch(self) -> list[FileChange]:
         """The next one; nothing where there is nothing new."""
         feed = self.books.feed(self.wanted)
         end = reloaded(feed.after(self.at, self.most, target=self.target))
@@ -134,9 +135,9 @@ class Stream:
         self.got += found
         return found
 
-    def drain(self) -> list[list[Change]]:
+    def drain(self) -> list[list[FileChange]]:
         """All batches until there is nothing new."""
-        found, before = list[list[Change]](), None
+        found, before = list[list[FileChange]](), None
         while before != self.at:
             before = self.at
             found.append(self.batch())
@@ -248,7 +249,7 @@ def test_each_file_is_read_once_whatever_the_times_the_limits_and_the_restarts(
 @given(STEPS, LIMITS, STARTS)
 def test_a_batch_has_the_same_files_whenever_it_is_made_again(steps: list[Any], most: Most, start: Start) -> None:
     books = Books()
-    made = list[tuple[Position | Start, Position, list[Change]]]()
+    made = list[tuple[Position | Start, Position, list[FileChange]]]()
     at: Position | Start = start
     newest = NOW
     for step in steps:
@@ -788,7 +789,7 @@ def test_files_that_commits_removed_are_doubtful(changed: Any) -> None:
 # --- commits that tell what they changed --------------------------------------------------------------------------
 
 
-def told(changes: Sequence[Change]) -> list[tuple[str, str]]:
+def told(changes: Sequence[FileChange]) -> list[tuple[str, str]]:
     return [(change.kind, change.file.path) for change in changes]
 
 

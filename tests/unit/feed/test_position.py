@@ -18,7 +18,7 @@ from dbio_commit.feed.position import (
     MARGIN,
     MOST_TIDS,
     WATCHED,
-    Part,
+    CommitPart,
     Position,
     Start,
     decode_position,
@@ -48,7 +48,7 @@ def size(at: Position | Start) -> int:
 TIMES = st.datetimes(min_value=datetime(1, 1, 2), timezones=st.just(UTC))
 COUNTS = st.integers(0, 2**63 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"))
-PARTS = st.builds(Part, tid=st.none() | TEXTS, done=COUNTS, files=COUNTS)
+PARTS = st.builds(CommitPart, tid=st.none() | TEXTS, done=COUNTS, files=COUNTS)
 POSITIONS = st.builds(
     Position,
     table=TEXTS,

@@ -11,7 +11,7 @@ import pytest
 
 from dbio_commit.base.errors import ObjectNotFoundError
 from dbio_commit.log import recall as recall_module
-from dbio_commit.log.recall import LIMIT_BYTES, Key, Memory, recall
+from dbio_commit.log.recall import LIMIT_BYTES, Memory, ObjectKey, recall
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.testing import MemoryStore
 
@@ -61,7 +61,7 @@ def test_what_is_false_or_none_is_kept_too(value: object) -> None:
 
 def test_while_a_table_is_held_nothing_of_it_is_forgotten_and_afterwards_it_is(read: Reader) -> None:
     memory = Memory(limit_bytes=0)
-    key, other = Key("s3", "me", "s3://b/t", "id", ENTRY), Key("s3", "me", "s3://b/other", "id", ENTRY)
+    key, other = ObjectKey("s3", "me", "s3://b/t", "id", ENTRY), ObjectKey("s3", "me", "s3://b/other", "id", ENTRY)
     with memory.holding("s3", "me", "s3://b/t"):
         with memory.holding("s3", "me", "s3://b/t"):
             assert [memory.recall(key, read, bytes=of(10)) for _ in range(2)] == [1, 1]

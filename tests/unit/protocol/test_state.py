@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided, Forgotten, committed_by, in_order
+from dbio_commit.protocol.as_of import committed_by, in_order
+from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.directory import (
     UNSETTLED,
     Directory,

@@ -412,7 +412,7 @@ def test_nothing_goes_on_with_a_copy_of_another_table_or_with_a_dropped_one(
     interrupt(table, target)
     other = Table.over(MemoryStore(clock, url="memory://other"), clock)
     write(other)
-    with pytest.raises(TableExistsError, match="begun copy of the table"):
+    with pytest.raises(TableExistsError, match="unfinished copy of the table"):
         copy_table(other.store, target.store, clock)
     assert isinstance(target.store, MemoryStore)
     target.store.before = fail_with(Killed(), "delete", "part*")

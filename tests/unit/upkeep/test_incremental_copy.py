@@ -191,7 +191,7 @@ def test_a_table_that_is_no_copy_or_a_copy_of_another_is_refused(
 ) -> None:
     write(table)
     write(target, app=("job", 1))
-    with pytest.raises(TableExistsError, match="which is none of an incremental copy"):
+    with pytest.raises(TableExistsError, match="which no incremental copy of"):
         update(table, target)
     whole = Table.over(MemoryStore(clock, url="memory://whole"), clock)
     copy_table(table.store, whole.store, clock)

@@ -1,6 +1,6 @@
 """Avro as Iceberg uses it: the schemas of manifests and lists, and records of files from outside. Uses fastavro.
 
-The schemas are those of Iceberg's public specification, version 2. What the records mean is in `iceberg_manifests`.
+The schemas are those of Iceberg's public specification, version 2. What the records mean is in `manifests`.
 """
 
 import io
@@ -41,7 +41,7 @@ def _optional(name: str, kind: Any, number: int) -> dict[str, Any]:
 
 
 def _map(key: int, value: int, kind: str) -> Any:
-    """A map with whole numbers as keys, which Avro has no other form for."""
+    """A map with whole numbers as keys, in Iceberg's form: Avro itself has maps with texts as keys only."""
     fields = [_field("key", "int", key), _field("value", kind, value)]
     return {
         "type": "array",

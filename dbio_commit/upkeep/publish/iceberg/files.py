@@ -13,12 +13,13 @@ from dbio_commit.data.fitting import misfit, without
 from dbio_commit.data.footers import Footer
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_doubtful, look_at_all
+from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.protocol.names import split
-from dbio_commit.protocol.types import decimal_digits
+from dbio_commit.protocol.types import decimal_digits, leaf_types
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.delta_log import to_ms
-from dbio_commit.upkeep.publish.iceberg.manifests import Counts, Entry, Form, Span, new_entry
-from dbio_commit.upkeep.publish.iceberg.schema import IcebergSchema, Path, fits_iceberg, spellings_in
+from dbio_commit.upkeep.publish.iceberg.manifests import ColumnMetrics, Form, ManifestEntry, Span, new_entry
+from dbio_commit.upkeep.publish.iceberg.schema import IcebergSchema, fits_iceberg, spellings_in
 from dbio_commit.upkeep.publish.iceberg.values import bound_bytes, partition_value, scale_of
 from dbio_commit.upkeep.publish.live import Described, describe
 
@@ -27,12 +28,12 @@ class NewEntry(NamedTuple):
     """The entry of a file that the publication adds."""
 
     path: str
-    entry: Entry
+    entry: ManifestEntry
     span: Span
     """The time of the commit that added the file."""
 
 
-class Entries:
+class EntryMaker:
     """Makes the entries of one publication, and collects how the files spell columns."""
 
     def __init__(
@@ -58,7 +59,7 @@ class Entries:
         )
         self._partitions: dict[str, Mapping[str, Any]] = {}
         self._names = form.partition_names
-        self.spellings: dict[Path, set[str]] = {}
+        self.spellings: dict[FieldPath, set[str]] = {}
 
     def of(self, part: Snapshot) -> Iterator[NewEntry]:
         """The entries of a slice. Raises InvalidInputError for a file that readers of Iceberg would read wrongly, and
@@ -75,11 +76,11 @@ class Entries:
             assert rows is not None
             yield NewEntry(it.file.path, self._entry(it, rows), Span(to_ms(it.modified), to_ms(it.modified)))
 
-    def _spell(self, names: Iterator[tuple[Path, str]]) -> None:
+    def _spell(self, names: Iterator[tuple[FieldPath, str]]) -> None:
         for path, name in names:
             self.spellings.setdefault(path, set()).add(name)
 
-    def _entry(self, it: Described, rows: int) -> Entry:
+    def _entry(self, it: Described, rows: int) -> ManifestEntry:
         nulls, lower, upper = dict[int, int](), dict[int, bytes](), dict[int, bytes]()
         for name, bounds in it.bounds.items():
             field = self._fields.get(name.lower())
@@ -97,7 +98,7 @@ class Entries:
             size=it.file.size,
             rows=rows,
             partition=self._partition(it),
-            counts=Counts(nulls, lower, upper),
+            counts=ColumnMetrics(nulls, lower, upper),
             snapshot_id=self._snapshot_id,
         )
 
@@ -171,12 +172,6 @@ def _scales(columns: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
 
 
 def _has_decimals(kind: Any) -> bool:
-    match kind:
-        case {"type": "struct", "fields": [*fields]}:
-            return any(_has_decimals(it["type"]) for it in fields)
-        case {"type": "array"}:
-            return _has_decimals(kind["elementType"])
-        case {"type": "map"}:
-            return _has_decimals(kind["keyType"]) or _has_decimals(kind["valueType"])
-    digits = decimal_digits(kind)
-    return bool(digits and digits[1])
+    """Whether it is, or has inside, a type of decimals with a scale."""
+    digits = (decimal_digits(it) for it in leaf_types(kind) if isinstance(it, str))
+    return any(found and found[1] for found in digits)

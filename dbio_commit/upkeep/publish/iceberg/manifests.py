@@ -1,7 +1,7 @@
 """Manifests and manifest lists of Iceberg, version 2, which name data files and manifests. Pure.
 
-Their Avro is in `iceberg_avro`, what the metadata says in `iceberg_metadata`, and which manifests are merged in
-`iceberg_merging`.
+Their Avro is in `avro`, the metadata that names a manifest list in `metadata`, and which manifests are merged in
+`merging`.
 """
 
 import io
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
-from dbio_commit.upkeep.publish.bounds import Paths
+from dbio_commit.upkeep.publish.bounds import NamedPaths
 from dbio_commit.upkeep.publish.iceberg.avro import LIST_SCHEMA, UNREADABLE, entry_schema, needs_fastavro, records
 from dbio_commit.upkeep.publish.iceberg.schema import Field
 from dbio_commit.upkeep.publish.iceberg.values import Summary, plain, summarize
 
-Entry = dict[str, Any]
+ManifestEntry = dict[str, Any]
 """One record of a manifest."""
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -26,7 +26,7 @@ EXISTING, ADDED, DELETED = 0, 1, 2
 # --- a data file --------------------------------------------------------------------------------------------------
 
 
-class Counts(NamedTuple):
+class ColumnMetrics(NamedTuple):
     """What is known of the columns of a data file, by the ids of the columns."""
 
     nulls: Mapping[int, int]
@@ -35,8 +35,8 @@ class Counts(NamedTuple):
 
 
 def new_entry(
-    url: str, *, size: int, rows: int, partition: Mapping[str, Any], counts: Counts, snapshot_id: int
-) -> Entry:
+    url: str, *, size: int, rows: int, partition: Mapping[str, Any], counts: ColumnMetrics, snapshot_id: int
+) -> ManifestEntry:
     """The entry of a data file that a snapshot adds. `partition` has plain values by the names of Avro's fields."""
 
     def pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
@@ -57,19 +57,19 @@ def new_entry(
     return {"status": ADDED, "snapshot_id": snapshot_id, "data_file": data_file}
 
 
-def as_existing(entry: Entry, manifest: "Manifest") -> Entry:
-    """The same live entry in another manifest. Its numbers, which it may have from its manifest, are written."""
+def as_existing(entry: ManifestEntry, manifest: "Manifest") -> ManifestEntry:
+    """The same live entry in another manifest. Has the sequence numbers that it may inherit from its manifest."""
     return {**_numbered(entry, manifest), "status": EXISTING}
 
 
-def as_deleted(entry: Entry, manifest: "Manifest", snapshot_id: int) -> Entry:
+def as_deleted(entry: ManifestEntry, manifest: "Manifest", snapshot_id: int) -> ManifestEntry:
     """The entry of the same file, which this snapshot does not have any more."""
     return {**_numbered(entry, manifest), "status": DELETED, "snapshot_id": snapshot_id}
 
 
-def _numbered(entry: Entry, manifest: "Manifest") -> Entry:
-    told = {name: entry.get(name) for name in ("sequence_number", "file_sequence_number")}
-    inherited = {name: manifest.sequence_number if number is None else number for name, number in told.items()}
+def _numbered(entry: ManifestEntry, manifest: "Manifest") -> ManifestEntry:
+    own = {name: entry.get(name) for name in ("sequence_number", "file_sequence_number")}
+    inherited = {name: manifest.sequence_number if number is None else number for name, number in own.items()}
     snapshot_id = manifest.added_snapshot_id if entry["snapshot_id"] is None else entry["snapshot_id"]
     return {**entry, "snapshot_id": snapshot_id, **inherited}
 
@@ -126,7 +126,7 @@ class Manifest(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """As its name says."""
+        """The span in its name."""
         match = _MANIFEST.fullmatch(self.name)
         return Span(int(match[1]), int(match[2])) if match else Span(0, 0)
 
@@ -136,12 +136,12 @@ _LIST = re.compile(r"dbio-snap-[0-9]{1,19}-[0-9a-f]{32}\.avro")
 
 
 def is_manifest(name: str) -> bool:
-    """Whether a publisher names its manifests so."""
+    """Whether publishers give manifests such a name."""
     return _MANIFEST.fullmatch(name) is not None
 
 
 def is_list(name: str) -> bool:
-    """Whether a publisher names its manifest lists so."""
+    """Whether publishers give manifest lists such a name."""
     return _LIST.fullmatch(name) is not None
 
 
@@ -175,7 +175,7 @@ class ManifestWriter:
         names = form.partition_names
         self._values: dict[str, set[Any]] = {name: set() for name in names}
 
-    def add(self, entry: Entry, span: Span) -> None:
+    def add(self, entry: ManifestEntry, span: Span) -> None:
         """Adds an entry of a file whose commit was in this span."""
         self._avro.write(entry)
         self._span = self._span.with_(span) if self._span else span
@@ -223,7 +223,7 @@ class ManifestWriter:
         return manifest, body
 
 
-def read_entries(body: bytes, form: Form, *, where: str) -> Iterator[Entry]:
+def read_entries(body: bytes, form: Form, *, where: str) -> Iterator[ManifestEntry]:
     """The live entries of a manifest with this form. Raises CorruptMarkerError for what no publisher writes."""
     for entry in records(body, entry_schema(form.partition), where=where):
         if entry["status"] != DELETED:
@@ -232,9 +232,9 @@ def read_entries(body: bytes, form: Form, *, where: str) -> Iterator[Entry]:
             yield entry
 
 
-def paths_in(entries: Iterable[Entry], root: str, *, where: str) -> frozenset[str]:
+def paths_in(entries: Iterable[ManifestEntry], root: str, *, where: str) -> frozenset[str]:
     """The paths of the data files, relative to the root of the table. Raises CorruptMarkerError for others."""
-    paths, start = Paths(where), f"{root}/"
+    paths, start = NamedPaths(where), f"{root}/"
     for entry in entries:
         url = entry["data_file"]["file_path"]
         if not url.startswith(start):
@@ -255,8 +255,8 @@ def encode_list(
     if parent_id is not None:
         metadata["parent-snapshot-id"] = str(parent_id)
     body = io.BytesIO()
-    told = (_as_record(it, directory) for it in manifests)
-    fastavro.writer(body, fastavro.parse_schema(LIST_SCHEMA), told, codec="deflate", metadata=metadata)
+    lines = (_as_record(it, directory) for it in manifests)
+    fastavro.writer(body, fastavro.parse_schema(LIST_SCHEMA), lines, codec="deflate", metadata=metadata)
     return body.getvalue()
 
 

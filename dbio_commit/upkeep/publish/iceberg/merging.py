@@ -10,7 +10,7 @@ FULL_BYTES = MOST_MANIFEST_BYTES // 8
 """A publisher begins another manifest at this size."""
 
 _TOGETHER = 10
-"""So many manifests of one level become one of the next level."""
+"""How many manifests of one level become one of the next level."""
 
 
 def level(live: int, length: int) -> int | None:

@@ -1,6 +1,6 @@
 """The metadata of an Iceberg table that dbio writes, `vN.metadata.json`: names, body, and what is kept in it. Pure.
 
-It follows version 2 of Iceberg's public specification. Columns are in `iceberg_schema`, Avro in `iceberg_manifests`.
+It follows version 2 of Iceberg's public specification. Columns are in `schema`, manifests in `manifests`.
 Rules: PROTOCOL.md section 14.6.
 """
 
@@ -161,11 +161,11 @@ class IcebergMetadata(_Body, frozen=True, kw_only=True):
         return self.current.summary.get(_TID)
 
     @property
-    def mark(self) -> "Mark":
-        return Mark(self.properties.get(_TABLE_ID), self.properties.get(_NUMBER))
+    def mark(self) -> "IcebergMark":
+        return IcebergMark(self.properties.get(_TABLE_ID), self.properties.get(_NUMBER))
 
 
-class Mark(NamedTuple):
+class IcebergMark(NamedTuple):
     """What distinguishes metadata of dbio. Other writers keep the properties of a table, but not its number."""
 
     table_id: str | None
@@ -216,7 +216,7 @@ class _Foreign(_Body, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class IcebergLayout:
     """The schema and the partition spec of a publication, and those of the last ones."""
 
     form: Form
@@ -256,7 +256,7 @@ def last_ids(before: IcebergMetadata | None) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class IcebergOrigin:
     """Whose metadata it is, and where."""
 
     table_id: str
@@ -268,8 +268,8 @@ class Origin:
 
 def next_metadata(
     before: IcebergMetadata | None,
-    origin: Origin,
-    layout: Layout,
+    origin: IcebergOrigin,
+    layout: IcebergLayout,
     snapshots: Sequence[SnapshotEntry],
     *,
     mapping: str,

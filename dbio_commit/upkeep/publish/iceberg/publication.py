@@ -9,37 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
-    CorruptMarkerError,
     InvalidInputError,
-    ObjectNotFoundError,
-    UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import refuse_unreadable
 from dbio_commit.upkeep.publish.delta_log import to_ms
-from dbio_commit.upkeep.publish.difference import Difference, UnknownError, changes_data, compared, made_by
+from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.iceberg.avro import needs_fastavro
-from dbio_commit.upkeep.publish.iceberg.files import Entries
+from dbio_commit.upkeep.publish.iceberg.files import EntryMaker
 from dbio_commit.upkeep.publish.iceberg.manifests import ADDED, Manifest, Span
 from dbio_commit.upkeep.publish.iceberg.metadata import (
-    DIRECTORY,
     HINT,
     MOST_METADATA_BYTES,
     ROOT,
-    SAVE,
+    IcebergLayout,
     IcebergMetadata,
-    Layout,
-    Origin,
+    IcebergOrigin,
     SnapshotEntry,
-    decode_metadata,
     encode_metadata,
     is_avro_of_dbio,
     is_version,
@@ -47,7 +39,6 @@ from dbio_commit.upkeep.publish.iceberg.metadata import (
     next_metadata,
     summary_of,
     version_path,
-    versions_in,
 )
 from dbio_commit.upkeep.publish.iceberg.schema import (
     IcebergSchema,
@@ -55,6 +46,15 @@ from dbio_commit.upkeep.publish.iceberg.schema import (
     iceberg_schema,
     name_mapping,
     partition_fields,
+)
+from dbio_commit.upkeep.publish.iceberg.versions import (
+    IcebergListing,
+    Last,
+    find_last,
+    is_there_still,
+    list_all,
+    list_anew,
+    remember,
 )
 from dbio_commit.upkeep.publish.iceberg.writing import (
     Before,
@@ -65,65 +65,14 @@ from dbio_commit.upkeep.publish.iceberg.writing import (
 from dbio_commit.upkeep.publish.live import Live, columns_of
 from dbio_commit.upkeep.publish.places import Published
 from dbio_commit.upkeep.publish.reading import is_there
-from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
+from dbio_commit.upkeep.publish.remembered import TableKey
 from dbio_commit.upkeep.publish.shown import ShownCommits
 from dbio_commit.upkeep.publish.urls import root_url
 
 _log = get_logger(__name__)
 
-_MOST_OF_OTHERS = 1000
-"""At most so many versions of other tools are read to find one of dbio."""
-
 _SLOW_S = 1.0
 """If a publisher takes longer than this to point to its version, another may have been faster."""
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergListing:
-    """The versions that exist, by number; or the last one, if this process wrote it and it is still there."""
-
-    versions: Mapping[int, Entry]
-    body: bytes = b""
-    """Of the last version, if this process wrote it."""
-    known: int = 0
-
-    @property
-    def last(self) -> int:
-        """The number of the last version; 0 if there is none."""
-        return self.known or max(self.versions, default=0)
-
-
-def look(store: Store) -> IcebergListing:
-    """The versions that exist. The next version's number follows from them, before the snapshot is read.
-
-    A process that wrote the last version reads it again, which takes one request, and lists nothing. If there is a
-    higher number meanwhile, its next number is taken, and it lists.
-    """
-    match find_named(Place.of(store, ""), ROOT):
-        case (int() as number, bytes() as body) if body and is_there_still(store, version_path(number), body):
-            return IcebergListing({}, body, number)
-    return _list(store)
-
-
-def is_there_still(store: Store, path: str, body: bytes) -> bool:
-    with suppress(ObjectNotFoundError):
-        return is_there(store, path, body)
-    return False
-
-
-def _list(store: Store) -> IcebergListing:
-    return IcebergListing(versions_in(store.list_directory(DIRECTORY).entries, root=store.url))
-
-
-def _remember(store: Store, number: int, body: bytes) -> None:
-    keep_named(Place.of(store, ""), ROOT, (number, body), bytes=len(body))
-
-
-class _Last(NamedTuple):
-    """The last version that dbio wrote for this table."""
-
-    number: int
-    metadata: IcebergMetadata
 
 
 def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Published | None:
@@ -140,18 +89,13 @@ def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Publ
             "%s: version %d is of another tool, and is not followed; the next one continues version %d",
             store.url_of(ROOT), listing.last, last.number,
         )  # fmt: skip
-    place = Place.of(store, live.table_id)
-    next_one = _Next(store, clock, place, live, listing, last)
+    key = TableKey.of(store, live.table_id)
+    next_one = _Next(store, clock, key, live, listing, last)
     try:
         return next_one.publish()
     except UnusableError as error:
         _log.warning("%s: all manifests are written anew: %s", store.url_of(ROOT), error)
         return next_one.publish(is_anew=True)
-
-
-def list_all(store: Store) -> list[Entry]:
-    """All objects beside the metadata."""
-    return store.list_directory(DIRECTORY).entries
 
 
 def forget(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Sequence[str] | None:
@@ -163,35 +107,10 @@ def forget(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> S
     needs_fastavro()
     before = list_all(store)
     last = find_last(store, listing, live.table_id)
-    next_one = _Next(store, clock, Place.of(store, live.table_id), live, listing, last, forgets=True)
+    next_one = _Next(store, clock, TableKey.of(store, live.table_id), live, listing, last, forgets=True)
     if next_one.publish(is_anew=True) is None:
         return None
     return [it.path for it in before if is_version(it.path) or is_avro_of_dbio(it.path)]
-
-
-def find_last(store: Store, listing: IcebergListing, table_id: str) -> _Last | None:
-    """The last version of this table that dbio wrote; None if there is no version. Raises UnsupportedTableError."""
-    if listing.body and (known := decode_metadata(listing.body, listing.known, table_id)):
-        return _Last(listing.known, known)
-    numbers = sorted(listing.versions, reverse=True) or ([listing.known] if listing.known else [])
-    for number in numbers[:_MOST_OF_OTHERS]:
-        if (body := get_metadata(store, version_path(number))) and (
-            metadata := decode_metadata(body, number, table_id)
-        ):
-            return _Last(number, metadata)
-    if numbers:
-        raise UnsupportedTableError(
-            f"{store.url_of(DIRECTORY)} has versions up to {numbers[0]}, and none was written by dbio for this table; "
-            f"{SAVE}"
-        )
-    return None
-
-
-def get_metadata(store: Store, path: str) -> bytes | None:
-    """The body; None if it is larger than any that dbio writes."""
-    with suppress(CorruptMarkerError):
-        return store.get(path, limit_bytes=MOST_METADATA_BYTES)
-    return None
 
 
 @dataclass
@@ -213,14 +132,14 @@ class _Next:
         self,
         store: Store,
         clock: Clock,
-        place: Place,
+        key: TableKey,
         live: Live,
         listing: IcebergListing,
-        last: _Last | None,
+        last: Last | None,
         *,
         forgets: bool = False,
     ) -> None:
-        self._store, self._clock, self._place, self._live = store, clock, place, live
+        self._store, self._clock, self._key, self._live = store, clock, key, live
         self._listing, self._last = listing, last
         self._root = root_url(store, s3="s3")
         self._location = f"{self._root}/{ROOT}"
@@ -239,7 +158,7 @@ class _Next:
             partition_id,
             where=store.url,
         )
-        self._layout = Layout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
+        self._layout = IcebergLayout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
         self._before = None if self._is_moved else before
         self._parent = None if forgets or not self._before else self._before.current_snapshot_id
         self._kept = () if forgets or not self._before else self._before.snapshots
@@ -267,7 +186,7 @@ class _Next:
         return self._try(before, compared(live.snapshot, paths), paths=paths)
 
     def _read_before(self, metadata: IcebergMetadata) -> Before:
-        return read_before(self._store, self._place, metadata, self._root)
+        return read_before(self._store, self._key, metadata, self._root)
 
     def _news(self) -> frozenset[str] | None:
         shown = self._before.shown if self._before else None
@@ -276,7 +195,11 @@ class _Next:
     # --- one way to the next version ------------------------------------------------------------------------------
 
     def _try(
-        self, before: Before | None, differences: Iterable[Difference], *, paths: Mapping[str, Manifest] | None = None
+        self,
+        before: Before | None,
+        differences: Iterable[DifferencePart],
+        *,
+        paths: Mapping[str, Manifest] | None = None,
     ) -> Published | None:
         """`paths` are all that the version before shows, if they were read."""
         metadata = self._before
@@ -285,14 +208,14 @@ class _Next:
         sink = ManifestSink(
             self._store,
             self._clock,
-            self._place,
+            self._key,
             self._layout.form,
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
         )
         is_useless = True
         try:
-            entries = Entries(
+            entries = EntryMaker(
                 self._store,
                 self._columns,
                 self._live.snapshot.partition_columns,
@@ -330,8 +253,8 @@ class _Next:
 
     def _collect(
         self,
-        differences: Iterable[Difference],
-        entries: Entries,
+        differences: Iterable[DifferencePart],
+        entries: EntryMaker,
         sink: ManifestSink,
         paths: Mapping[str, Manifest] | None,
     ) -> _Change:
@@ -406,7 +329,9 @@ class _Next:
     def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
         """The number of the version; None if another publisher was faster."""
         number = self._listing.last + 1
-        origin = Origin(table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock))
+        origin = IcebergOrigin(
+            table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock)
+        )
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
         metadata = next_metadata(
             self._before, origin, self._layout, [*self._kept, snapshot], mapping=mapping, shown=shown
@@ -419,23 +344,23 @@ class _Next:
             )
         refuse_unreadable(body, where=self._store.url_of(path))
         if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
-            _remember(self._store, 0, b"")
+            remember(self._store, 0, b"")
             return None
-        _remember(self._store, number, body)
+        remember(self._store, number, body)
         return number
 
     def _point_to(self, number: int) -> None:
         """Some readers follow the hint alone. If this was slow, others may have pointed to a higher number before."""
         begun = self._clock.monotonic()
         self._store.replace(HINT, str(number).encode())
-        if self._clock.monotonic() - begun > _SLOW_S and (last := _list(self._store).last) > number:
+        if self._clock.monotonic() - begun > _SLOW_S and (last := list_anew(self._store).last) > number:
             self._store.replace(HINT, str(last).encode())
 
     def _confirm(self) -> Published | None:
         """The report if nothing is new. None if there is a higher version by now. Corrects the hint."""
         last = self._listing.last
-        if self._listing.body and _list(self._store).last != last:
-            _remember(self._store, 0, b"")
+        if self._listing.body and list_anew(self._store).last != last:
+            remember(self._store, 0, b"")
             return None
         if not is_there_still(self._store, HINT, str(last).encode()):
             self._store.replace(HINT, str(last).encode())
@@ -446,8 +371,8 @@ class _Next:
         return report(added=change.added, removed=change.removed)
 
 
-def _all(snapshot: Snapshot) -> Iterator[Difference]:
-    return (Difference(part, ()) for part in snapshot.slices())
+def _all(snapshot: Snapshot) -> Iterator[DifferencePart]:
+    return (DifferencePart(part, ()) for part in snapshot.slices())
 
 
 def _spans(part: Snapshot, gone: Iterable[str]) -> dict[str, Span]:

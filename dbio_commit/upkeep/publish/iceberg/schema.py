@@ -1,7 +1,7 @@
 """A table's columns and partitions in the form of Iceberg's specification, version 2, with stable ids. Pure.
 
 A column keeps its id as long as Iceberg allows that: while its type stays, or is widened as Iceberg widens types. An id
-is never given to another column. Values are in `iceberg_values`.
+is never given to another column. Values are in `values`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,16 +12,14 @@ from msgspec import json
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
+from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.protocol.types import Family, decimal_digits, type_of
 
 Field = Mapping[str, Any]
 """A field of an Iceberg schema, or of a partition spec, as JSON."""
 
-Path = tuple[str, ...]
-"""A column or a field inside it: the names in lower case. Arrays and maps have `element`, `key` and `value`."""
-
-Spellings = Mapping[Path, Collection[str]]
-"""How files spell columns and fields, besides the table."""
+Spellings = Mapping[FieldPath, Collection[str]]
+"""How files spell columns and fields, besides the table. The paths are in lower case."""
 
 FIRST_PARTITION_ID = 1000
 """Ids of partition fields begin here, by Iceberg's specification."""
@@ -167,7 +165,7 @@ def _as_inside(field: Field) -> tuple[int, str, Any]:
     return field["id"], field["name"], field["type"]
 
 
-def _leaves(above: Path, field_id: int, name: str, kind: Any) -> Iterator[tuple[Path, tuple[int, str]]]:
+def _leaves(above: FieldPath, field_id: int, name: str, kind: Any) -> Iterator[tuple[FieldPath, tuple[int, str]]]:
     """The id and the type of a field, and of all fields in it."""
     path = (*above, name.lower())
     yield path, (field_id, kind if isinstance(kind, str) else kind["type"])
@@ -216,7 +214,7 @@ def name_mapping(schema: IcebergSchema, before: str | None, spellings: Spellings
     names: dict[int, set[str]] = {}
     _collect_names(json.decode(before) if before else [], names)
 
-    def mapped(field_id: int, name: str, kind: Any, path: Path) -> dict[str, Any]:
+    def mapped(field_id: int, name: str, kind: Any, path: FieldPath) -> dict[str, Any]:
         others = {*names.get(field_id, ()), *spellings.get(path, ())} - {name}
         found = {"field-id": field_id, "names": [name, *sorted(others)]}
         inner = [mapped(*it, (*path, it[1].lower())) for it in _inside(kind)]
@@ -244,10 +242,10 @@ def _collect_names(mapping: Any, names: dict[int, set[str]]) -> None:
         _collect_names(it.get("fields", ()), names)
 
 
-def spellings_in(columns: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def spellings_in(columns: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Each column and field of a file, whose columns are Spark's JSON, with its name in the file."""
 
-    def inside(kind: Any, above: Path) -> Iterator[tuple[Path, str]]:
+    def inside(kind: Any, above: FieldPath) -> Iterator[tuple[FieldPath, str]]:
         match kind:
             case {"type": "struct", "fields": [*fields]}:
                 for field in fields:

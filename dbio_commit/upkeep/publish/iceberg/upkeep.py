@@ -30,10 +30,10 @@ from dbio_commit.upkeep.publish.iceberg.metadata import (
     versions_in,
     writer_of,
 )
-from dbio_commit.upkeep.publish.iceberg.publication import IcebergListing, find_last, get_metadata, list_all
+from dbio_commit.upkeep.publish.iceberg.versions import IcebergListing, find_last, get_metadata, list_all
 from dbio_commit.upkeep.publish.iceberg.writing import UnusableError, read_list
 from dbio_commit.upkeep.publish.places import Own
-from dbio_commit.upkeep.publish.remembered import Place
+from dbio_commit.upkeep.publish.remembered import TableKey
 from dbio_commit.upkeep.publish.urls import root_url
 
 # --- what is wrong ------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         return found
     there = {entry.path for entry in inside}
     try:
-        manifests = read_list(store, Place.of(store, table_id), last.metadata.current)
+        manifests = read_list(store, TableKey.of(store, table_id), last.metadata.current)
         missing = [it.name for it in manifests if f"{DIRECTORY}/{it.name}" not in there]
     except UnusableError as error:
         return [*found, f"{where} cannot be read: {error}. `dbio publish --to iceberg` repairs it after a new commit"]
@@ -123,13 +123,13 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     if last.location != before.location:
         return []
     kept = {f"{DIRECTORY}/{it.manifest_list.rpartition('/')[2]}" for it in before.snapshots}
-    read = partial(read_list, store, Place.of(store, table_id))
+    read = partial(read_list, store, TableKey.of(store, table_id))
     try:
         manifests = store.ask_each(read, before.snapshots)
     except UnusableError as error:
         raise CorruptMarkerError(str(error)) from error
     kept |= {f"{DIRECTORY}/{it.name}" for some in manifests for it in some}
-    # What later versions name besides was written after this one, since their publishers had seen it.
+    # Whatever only later versions name was written after this one, because their publishers had read it.
     since = versions[at_horizon].modified
     due = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
     old = compress(due, store.ask_each(lambda entry: _is_own(store, entry, table_id), due))

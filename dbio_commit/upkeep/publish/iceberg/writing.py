@@ -1,7 +1,7 @@
 """Reads and writes the manifests of one publication for Iceberg.
 
-Which files come and go is decided elsewhere. What is written here is of no use until metadata names it. If the
-publication fails, `discard` deletes it, and otherwise vacuum does.
+`publication` decides which files come and go. No reader sees what is written here before metadata names it. If the
+publication fails, `discard` deletes it, or else vacuum does.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from dbio_commit.upkeep.publish.bounds import MOST_PATHS_BYTES, memory_of, too_m
 from dbio_commit.upkeep.publish.iceberg.avro import MOST_MANIFEST_BYTES
 from dbio_commit.upkeep.publish.iceberg.files import NewEntry
 from dbio_commit.upkeep.publish.iceberg.manifests import (
-    Entry,
     Form,
     Manifest,
+    ManifestEntry,
     ManifestWriter,
     Span,
     as_deleted,
@@ -30,7 +30,7 @@ from dbio_commit.upkeep.publish.iceberg.manifests import (
 from dbio_commit.upkeep.publish.iceberg.merging import FULL_BYTES, to_merge
 from dbio_commit.upkeep.publish.iceberg.metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
 from dbio_commit.upkeep.publish.reading import is_there
-from dbio_commit.upkeep.publish.remembered import Place, find_named, keep_named
+from dbio_commit.upkeep.publish.remembered import TableKey, find_named, keep_named
 
 _SMALL_BYTES = 64 * 1024
 """Manifests up to this size are remembered, since they are merged soon."""
@@ -44,17 +44,17 @@ class Before(NamedTuple):
     """The manifests of the publication before."""
 
     store: Store
-    place: Place
+    key: TableKey
     root: str
     """The absolute URL of the table."""
     form: Form
     manifests: Sequence[Manifest]
 
-    def entries(self, manifest: Manifest) -> Iterator[Entry]:
+    def entries(self, manifest: Manifest) -> Iterator[ManifestEntry]:
         """The live entries of a manifest. Raises UnusableError."""
         path = f"{DIRECTORY}/{manifest.name}"
         try:
-            body = find_named(self.place, path)
+            body = find_named(self.key, path)
             if not isinstance(body, bytes):
                 body = self.store.get(path, limit_bytes=min(manifest.length, MOST_MANIFEST_BYTES))
             yield from read_entries(body, self.form, where=self.store.url_of(path))
@@ -101,11 +101,11 @@ class Before(NamedTuple):
         return found if not left else {}
 
 
-def read_list(store: Store, place: Place, snapshot: SnapshotEntry) -> list[Manifest]:
+def read_list(store: Store, key: TableKey, snapshot: SnapshotEntry) -> list[Manifest]:
     """The manifests in the list of a snapshot. Raises UnusableError."""
     above, _, name = snapshot.manifest_list.rpartition("/")
     path = f"{DIRECTORY}/{name}"
-    known = find_named(place, path)
+    known = find_named(key, path)
     if isinstance(known, list):
         return known
     try:
@@ -113,7 +113,7 @@ def read_list(store: Store, place: Place, snapshot: SnapshotEntry) -> list[Manif
         found = decode_list(body, above, where=store.url_of(path))
     except (ObjectNotFoundError, CorruptMarkerError) as error:
         raise UnusableError(str(error)) from error
-    keep_named(place, path, found, bytes=_MANIFEST_MEMORY * len(found))
+    keep_named(key, path, found, bytes=_MANIFEST_MEMORY * len(found))
     return found
 
 
@@ -124,9 +124,9 @@ class ManifestSink:
     """Writes the manifests of one publication. Only one manifest is in memory at a time."""
 
     def __init__(
-        self, store: Store, clock: Clock, place: Place, form: Form, *, snapshot_id: int, sequence_number: int
+        self, store: Store, clock: Clock, key: TableKey, form: Form, *, snapshot_id: int, sequence_number: int
     ) -> None:
-        self._store, self._clock, self._place, self._form = store, clock, place, form
+        self._store, self._clock, self._key, self._form = store, clock, key, form
         self._snapshot_id, self._sequence_number = snapshot_id, sequence_number
         self._open: ManifestWriter | None = None
         self._paths: list[str] = []
@@ -136,7 +136,7 @@ class ManifestSink:
         """Adds a new file to the manifest that is open, and begins another one when this one is full."""
         self._add(new.entry, new.span)
 
-    def _add(self, entry: Entry, span: Span) -> None:
+    def _add(self, entry: ManifestEntry, span: Span) -> None:
         writer = self._open = self._open or self._writer()
         writer.add(entry, span)
         if writer.size >= FULL_BYTES:
@@ -175,7 +175,7 @@ class ManifestSink:
         )
         path = f"{DIRECTORY}/{name}"
         self._put(path, body)
-        keep_named(self._place, path, self.manifests, bytes=_MANIFEST_MEMORY * len(self.manifests))
+        keep_named(self._key, path, self.manifests, bytes=_MANIFEST_MEMORY * len(self.manifests))
         return f"{directory}/{name}"
 
     def discard(self) -> None:
@@ -192,7 +192,7 @@ class ManifestSink:
             self._put(path, body)
             self.manifests.append(manifest)
             if len(body) <= _SMALL_BYTES:
-                keep_named(self._place, path, body, bytes=len(body))
+                keep_named(self._key, path, body, bytes=len(body))
         self._open = None
 
     def _put(self, path: str, body: bytes) -> None:
@@ -204,7 +204,7 @@ class ManifestSink:
         return f"{self._clock.random_bits(128):032x}"
 
 
-def read_before(store: Store, place: Place, metadata: IcebergMetadata, root: str) -> Before:
+def read_before(store: Store, key: TableKey, metadata: IcebergMetadata, root: str) -> Before:
     """The manifests of the publication before that have live files. Raises UnusableError."""
-    manifests = [it for it in read_list(store, place, metadata.current) if it.live]
-    return Before(store, place, root, metadata.form, manifests)
+    manifests = [it for it in read_list(store, key, metadata.current) if it.live]
+    return Before(store, key, root, metadata.form, manifests)

@@ -16,6 +16,7 @@ from dbio_commit.log.parts import forgetting
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names, parts
+from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.checkpoint import (
     NO_CHECKPOINT,
     Checkpoint,
@@ -24,7 +25,7 @@ from dbio_commit.protocol.checkpoint import (
     encode_checkpoint,
     encode_root,
 )
-from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.bodies import REFERRING
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker, bounds_in, columns_in

@@ -13,8 +13,9 @@ from dbio_commit.log.parts import windows
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.rows import listed
 from dbio_commit.protocol import parts
+from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, encode_root
-from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import REFERRING
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files

@@ -15,7 +15,8 @@ from dbio_commit.log.parts import parquet, windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.as_of import in_order
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import columns_in, unpack_files
 from dbio_commit.protocol.parts import Group, Part
 from dbio_commit.protocol.references import resolve

@@ -15,7 +15,7 @@ from dbio_commit import InvalidInputError, StoreError
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.write.copied import Copied, OldFiles, copy
+from dbio_commit.spark.write.copied import CopyCounts, OldFiles, copy
 from dbio_commit.spark.write.fates import Fate
 from dbio_commit.table import Table
 
@@ -69,9 +69,9 @@ def batches(
     yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
 
 
-def run(old: OldFiles, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]], Copied]:
+def run(old: OldFiles, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]], CopyCounts]:
     """The rows with their fates, in any order, and what the task says."""
-    copied = Copied()
+    copied = CopyCounts()
     found = [tuple(row.values()) for batch in copy(old, sent, copied) for row in batch.to_pylist()]
     return found, copied
 

@@ -399,7 +399,7 @@ def test_told_to_stop_it_commits_what_is_done_and_leaves_the_rest(
         done += 1
         return done > 3  # asked before the first commit, and before each of its files
 
-    report = run.compact(table.store, table.clock, CompactOptions(), hands=hands, stop=stop)
+    report = run.compact(table.store, table.clock, CompactOptions(), rewriter=hands, stop=stop)
     assert [it.directory for it in report.compacted] == ["day=1", "day=2"]
     assert [it.reason for it in report.left] == [STOPPED, STOPPED]
     assert len(report.commits) == 1

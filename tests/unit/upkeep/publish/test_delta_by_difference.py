@@ -24,9 +24,9 @@ from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import delta
+from dbio_commit.upkeep.publish import delta, delta_replay
 from dbio_commit.upkeep.publish import shown as shown_commits
-from dbio_commit.upkeep.publish.delta_log import Shown, version_path
+from dbio_commit.upkeep.publish.delta_log import DeltaShown, version_path
 from tests.builders import columns
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
@@ -39,7 +39,7 @@ URL = "s3://lake/table"
 
 @contextmanager
 def comparing_all() -> Iterator[None]:
-    with patch.object(Shown, "unseen", lambda self, tids: None):
+    with patch.object(DeltaShown, "unseen", lambda self, tids: None):
         yield
 
 
@@ -181,7 +181,7 @@ class History:
             (whole,) = Table.over(other, self.clock).publish("delta")
         if self.chance.random() < 0.3:
             forget()
-        with patch.object(delta, "replay", wraps=delta.replay) as replay:
+        with patch.object(delta, "replay", wraps=delta_replay.replay) as replay:
             (done,) = self.table.publish("delta")
         if before >= 0:
             self.is_whole[replay.called] += 1
@@ -222,8 +222,8 @@ def said(store: MemoryStore, number: int) -> Any:
 
 def shown(store: MemoryStore) -> set[str]:
     """What the versions add up to from the first one on, or from a checkpoint if the first ones are deleted."""
-    with patch.object(delta, "find", lambda place, entry: None):
-        return {*delta.replay(store, delta.look(store), Table.over(store).snapshot().table_id or "").paths}
+    with patch.object(delta_replay, "find", lambda place, entry: None):
+        return {*delta_replay.replay(store, delta.look(store), Table.over(store).snapshot().table_id or "").paths}
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -28,7 +28,7 @@ from dbio_commit.upkeep.publish import delta_checkpoint
 from dbio_commit.upkeep.publish.delta_checkpoint import CheckpointWriter, decode_checkpoint
 from dbio_commit.upkeep.publish.delta_log import (
     GUARD,
-    Change,
+    DeltaChange,
     DeltaFile,
     DeltaListing,
     DeltaState,
@@ -84,7 +84,9 @@ def test_a_path_is_one_relative_url_that_gives_it_back(path: str) -> None:
 @given(st.lists(paths, unique=True), st.lists(paths, unique=True), st.none() | texts)
 def test_a_version_says_what_it_was_made_of(added: list[str], removed: list[str], tid: str | None) -> None:
     meta = metadata_of("t", schema(id="long"))
-    change = Change(added=[file(path) for path in added], removed=removed, metadata=meta, protocol=protocol_of((), {}))
+    change = DeltaChange(
+        added=[file(path) for path in added], removed=removed, metadata=meta, protocol=protocol_of((), {})
+    )
     body = encode_version(change, Mark("t", tid), tids=["1"], engine="dbio-commit/1", now=NOW)
     version = decode_version(io.BytesIO(body), where="v")
     assert (version.added, version.removed) == (frozenset(added), frozenset(removed))
@@ -147,7 +149,7 @@ def test_a_hostile_body_is_read_or_refused_with_an_error_of_ours(body: bytes) ->
 def test_versions_add_up_to_what_was_added_and_not_removed() -> None:
     state = DeltaState()
     for number, (added, removed) in enumerate([(["a", "b"], []), (["c"], ["a"]), ([], ["b"])]):
-        change = Change(added=[file(path) for path in added], removed=removed, metadata=None, protocol=None)
+        change = DeltaChange(added=[file(path) for path in added], removed=removed, metadata=None, protocol=None)
         body = encode_version(change, Mark("t", str(number)), tids=[], engine="e", now=NOW)
         state = state.then([decode_version(io.BytesIO(body), where="v")], where="log")
     assert state.paths == {"c"}

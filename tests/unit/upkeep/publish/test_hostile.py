@@ -22,10 +22,19 @@ from dbio_commit.protocol.names import LAST_NUMBER
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, bounds, delta_checkpoint, places, reading, symlink
+from dbio_commit.upkeep.publish import (
+    DIRECTORIES,
+    Format,
+    bounds,
+    delta_checkpoint,
+    delta_replay,
+    places,
+    reading,
+    symlink,
+)
 from dbio_commit.upkeep.publish import delta as delta_module
 from dbio_commit.upkeep.publish import delta_log as delta_log_module
-from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, Shown, checkpoint_path, version_path
+from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaShown, DeltaState, checkpoint_path, version_path
 from dbio_commit.upkeep.publish.places import in_sequence
 from dbio_commit.upkeep.vacuum.report import Control, VacuumReport
 from tests.builders import columns
@@ -184,7 +193,7 @@ def additions(count: int, length: int = 10) -> list[dict[str, Any]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that tests reach."""
-    for module in (bounds, delta_module, delta_log_module):
+    for module in (bounds, delta_replay, delta_log_module):
         monkeypatch.setattr(module, "MOST_BYTES_TOGETHER", 40_000)
     monkeypatch.setattr(bounds, "MOST_PATHS_BYTES", 30_000)
     for module in (bounds, reading, delta_log_module, delta_module, symlink):
@@ -261,7 +270,7 @@ def test_what_versions_remove_again_counts_no_more(table: Table) -> None:
 
 def test_an_object_that_grew_since_it_was_listed_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     published(table)
-    monkeypatch.setattr(Shown, "unseen", lambda self, tids: None)  # so that the whole log is read
+    monkeypatch.setattr(DeltaShown, "unseen", lambda self, tids: None)  # so that the whole log is read
     forget()
     store = memory_of(table)
 

@@ -25,9 +25,8 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log
-from dbio_commit.upkeep.publish import delta as delta_module
-from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, Shown, decode_version, version_path
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log, delta_replay
+from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaShown, DeltaState, decode_version, version_path
 from dbio_commit.upkeep.publish.sink_log import decode_list
 from dbio_commit.upkeep.vacuum.report import Control
 from tests import iceberg_reader
@@ -187,7 +186,7 @@ def test_who_has_not_published_yet_reads_the_beginning_of_the_last_version_or_al
     forget()
     commit(table)
     if not is_known:
-        monkeypatch.setattr(Shown, "unseen", lambda self, tids: None)
+        monkeypatch.setattr(DeltaShown, "unseen", lambda self, tids: None)
     with calls_to(memory_of(table)) as calls:
         table.publish("delta")
     read = sorted(path for operation, path in calls if operation == "get" and "_delta_log" in path)
@@ -564,7 +563,7 @@ def shown_from_checkpoint(table: Table) -> frozenset[str]:
     listing = DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url)
     table_id = table.snapshot().table_id
     assert table_id
-    return delta_module.replay(table.store, listing, table_id).paths
+    return delta_replay.replay(table.store, listing, table_id).paths
 
 
 # --- the setting: after each commit -------------------------------------------------------------------------------

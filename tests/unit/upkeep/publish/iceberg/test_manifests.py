@@ -22,7 +22,7 @@ from dbio_commit.upkeep.publish.iceberg.manifests import (
     ADDED,
     DELETED,
     EXISTING,
-    Counts,
+    ColumnMetrics,
     Form,
     Manifest,
     ManifestWriter,
@@ -55,7 +55,7 @@ TOKEN = "0" * 32
 def entries(count: int) -> list[Any]:
     values = [-3, Decimal("-1.50"), 1_600_000_000_000_001, "é %", True, None]
     partition = dict(zip(FORM.partition_names, values, strict=True))
-    counts = Counts({1: 0}, {1: b"a"}, {1: b"b"})
+    counts = ColumnMetrics({1: 0}, {1: b"a"}, {1: b"b"})
     return [
         new_entry(f"s3://t/p-{i}", size=i, rows=2, partition=partition, counts=counts, snapshot_id=7)
         for i in range(count)
@@ -150,7 +150,12 @@ def test_another_schema_is_refused() -> None:
 @pytest.mark.parametrize("url", ["s3://other/p", "s3://t/../p", "s3://t//p", "s3://t"])
 def test_a_manifest_cannot_name_what_is_outside_of_the_table(url: str) -> None:
     entry = new_entry(
-        url, size=1, rows=1, partition=entries(1)[0]["data_file"]["partition"], counts=Counts({}, {}, {}), snapshot_id=7
+        url,
+        size=1,
+        rows=1,
+        partition=entries(1)[0]["data_file"]["partition"],
+        counts=ColumnMetrics({}, {}, {}),
+        snapshot_id=7,
     )
     with pytest.raises(CorruptMarkerError):
         paths_in([entry], "s3://t", where="it")

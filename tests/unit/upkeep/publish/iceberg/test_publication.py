@@ -17,7 +17,7 @@ from dbio_commit.data.footers import inspect_files
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import iceberg as iceberg_module
+from dbio_commit.upkeep.publish.iceberg import publication as iceberg_module
 from dbio_commit.upkeep.publish.iceberg import writing
 from tests import iceberg_reader
 from tests.builders import columns

@@ -1,0 +1,191 @@
+"""The order of a table's commits, and which of them an earlier state has. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol.commits import AsOf, Decided
+
+# --- the order ----------------------------------------------------------------------------------------------------
+
+
+def in_order(commits: Iterable[Decided]) -> list[Decided]:
+    """Oldest first: by the time of their markers, but after the turn before, and after the commits that they depend on.
+
+    A store's clock may step back, and some stores give whole seconds. Therefore a commit counts as no older than the
+    turn before its own, and than the commits that added what it removes. Commits of the same time are ordered by tid.
+    """
+    listed = sorted(commits, key=itemgetter(0, 1))
+    edges = _dependencies(listed)
+    at = [commit.modified for commit in listed]
+    while late := [(earlier, later) for earlier, later in edges if at[later] < at[earlier]]:
+        for earlier, later in late:
+            at[later] = max(at[later], at[earlier])
+    after: dict[int, set[int]] = {}
+    for earlier, later in edges:
+        if at[earlier] == at[later]:
+            after.setdefault(later, set()).add(earlier)
+    if not after:
+        return listed
+    order = sorted(range(len(listed)), key=lambda i: (at[i], listed[i].tid))
+    return [listed[i] for _, same in groupby(order, key=at.__getitem__) for i in _untangled(list(same), after)]
+
+
+def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
+    """Pairs of indices: the first came before the second, whatever the times of their markers are."""
+    turns = sorted(
+        (info.turn, i) for i, commit in enumerate(commits) if (info := commit.marker.dbio_commit) and info.turn
+    )
+    places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
+    edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
+    referred = [(*commit.referred, *commit.marker.removed_tids) for commit in commits]
+    if any(referred):
+        number = {commit.tid: i for i, commit in enumerate(commits)}
+        edges += ((number[tid], i) for i, tids in enumerate(referred) for tid in tids if tid in number)
+    removed = {path for commit in commits for path in commit.marker.removed}
+    if not removed:
+        return edges
+    adder = {path: i for i, commit in enumerate(commits) for path in commit.marker.added if path in removed}
+    for i, commit in enumerate(commits):
+        edges += ((other, i) for other in {adder[path] for path in commit.marker.removed if path in adder} - {i})
+    return edges
+
+
+def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[int]:
+    """Commits of the same time, each after those in `after`; otherwise in the order given."""
+    if len(same) == 1:
+        return same
+    rank = {i: place for place, i in enumerate(same)}
+    sorter = TopologicalSorter[int]({rank[i]: [rank[other] for other in after.get(i, ())] for i in same})
+    try:
+        sorter.prepare()
+    except CycleError:  # a cycle, which no writer makes
+        return same
+    order: list[int] = []
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    while ready:
+        order.append(same[heappop(ready)])
+        sorter.done(rank[order[-1]])
+        for place in sorter.get_ready():
+            heappush(ready, place)
+    return order
+
+
+# --- an earlier state ---------------------------------------------------------------------------------------------
+
+
+class CommitsAsOf(NamedTuple):
+    """The commits of an earlier state, and those that came later; oldest first."""
+
+    counted: list[Decided]
+    later: list[Decided]
+
+
+def committed_by(
+    commits: Iterable[Decided],
+    as_of: AsOf,
+    *,
+    known_since: datetime | None = None,
+    erased_until: datetime | None = None,
+    redated_until: datetime | None = None,
+) -> list[Decided]:
+    """The commits of the table as of then, oldest first.
+
+    Raises InvalidInputError as `cut_at` does, and if removed files of that state are forgotten.
+    """
+    if as_of is None:
+        return in_order(commits)
+    counted, later = cut_at(
+        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until
+    )
+    if any(commit.forgotten.removed for commit in later):
+        raise not_known(as_of, known_since, is_erased=erased_until is not None and erased_until == known_since)
+    return counted
+
+
+def cut_at(
+    commits: Iterable[Decided],
+    as_of: datetime | str,
+    *,
+    known_since: datetime | None = None,
+    erased_until: datetime | None = None,
+    redated_until: datetime | None = None,
+) -> CommitsAsOf:
+    """The commits, which may be outlines, as of then and later.
+
+    States before `known_since` are incomplete, and those before `erased_until` were erased. States before
+    `redated_until` are not known, since a copy has given commits new times until then. Raises InvalidInputError for
+    these, and if `as_of` is neither a time with a zone nor the tid of a commit.
+    """
+    ordered = in_order(commits)
+    tids = [commit.tid for commit in ordered]
+    times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
+    if isinstance(as_of, str) and as_of in tids:
+        count = tids.index(as_of) + 1
+        time = times[count - 1]
+    else:
+        time = parse_time(as_of, what="as_of")
+        count = bisect_right(times, time)
+    if redated_until and (time < redated_until or bisect_right(times, redated_until) > count):
+        raise InvalidInputError(
+            f"the table as of {as_of} is not known: it was copied, and its objects got new times until "
+            f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
+            "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
+        )
+    if known_since and time < known_since:
+        raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
+    return CommitsAsOf(ordered[:count], ordered[count:])
+
+
+def not_known(as_of: AsOf, known_since: datetime | None, *, is_erased: bool = False) -> InvalidInputError:
+    """The error for a state whose files are forgotten; `is_erased` if that was done on purpose."""
+    since = known_since.isoformat() if known_since else "the commits after it"
+    if is_erased:
+        return InvalidInputError(
+            f"the table as of {as_of} does not exist any more: `dbio erase` has erased rows of the states before "
+            f"{since}, with the files that held them; ask for a time from then on"
+        )
+    return InvalidInputError(
+        f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
+        f"for a time from {since}"
+    )
+
+
+def parse_time(text: datetime | str, *, what: str) -> datetime:
+    """The time in a text. Raises InvalidInputError for a text that is no time, and for a time without a zone.
+
+    `what` is the name of the argument, for the message.
+    """
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else text
+        if not isinstance(time, datetime):  # a date is not one moment
+            raise ValueError("no time")
+    except ValueError:
+        raise InvalidInputError(
+            f"{what}={text!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "give a tid or a time as text, or a datetime with a zone; `dbio log` lists the commits"
+        ) from None
+    if time.tzinfo is None:
+        raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")
+    return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+
+
+def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
+    """The newest time that a copy has given to one of these markers; None if no copy has changed times.
+
+    Each writer records the time of the descriptor that it saw. `dated` is the descriptor's time now, or None if it is
+    not known. A marker whose writer recorded another time got a new time itself. If there is such a marker, so did the
+    markers whose writers recorded no time.
+    """
+    commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
+    others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
+    if dated is None or not any(seen for _, seen in others):
+        return None
+    return max(at for at, _ in others)
