@@ -347,7 +347,7 @@ def _refuse_double_keys(path: str, rows: Any) -> None:
         return
     if types.is_floating(keys.type):
         keys = pc.add(keys, pa.scalar(0.0, keys.type))  # makes 0.0 of -0.0
-    pairs = pa.table({"row": np.repeat(np.arange(len(rows)), np.diff(offsets)), "key": keys})
+    pairs = pa.table({"row": pa.array(np.repeat(np.arange(len(rows)), np.diff(offsets))), "key": keys})
     if len(pairs.group_by(["row", "key"]).aggregate([])) < len(keys):
         raise InvalidInputError(
             f"column {path!r} has a map with the same key twice, and readers do not agree on its value; nothing was "
