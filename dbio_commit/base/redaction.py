@@ -147,10 +147,20 @@ _NAMES = (
     r"(?:account_?key|shared_?access_?key|(?:aws_?)?secret_?access_?key|(?:aws_?)?session_?token|client_?secret|"
     r"client_?assertion|(?:access|refresh|id|sas)_?token|upload_id|private_?key|password|passwd|x-amz-(?:signature|security-token)|signature|sig)"
 )
+_OF_SERVICES = (
+    r"\b(?:gh[opsur]_[a-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|dapi[0-9a-f]{32}(?:-\d+)?|"
+    r"pypi-[\w-]{50,}|hf_[a-z0-9]{30,}|sk-[a-z0-9]{32,})"
+)
+"""Tokens of services that begin with letters of their own, as of GitHub, GitLab, Slack, Databricks and PyPI."""
+
 _KNOWN = [
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), shown)
     for pattern, shown in (
         (r"(?<![a-z0-9])(https?|socks[45]?[ah]?)://[^\s/?#\"'<>]+@", r"\1://***@"),
+        (r"(?<![a-z0-9])([a-z][a-z0-9+.-]{1,30})://[^\s/?#:@\"'<>]*:[^\s/?#@\"'<>]+@", r"\1://***@"),
+        (rf"((?:--|(?<![a-z0-9-]))(?:password|passwd|pwd)[\"']?\s*[:=]\s*[\"']?){_VALUE}", r"\1***"),
+        (rf"(--password\s+){_VALUE}", r"\1***"),
+        (_OF_SERVICES, "***"),
         (r"(authorization[\"']?\s*[:=]\s*[\"']?)[^\r\n\"'\\]+", r"\1***"),
         (r"\b(bearer\s+)(?=\S*[0-9.])(?!\w+=)[\w.~+/-]{8,}=*", r"\1***"),
         (r"(SharedAccessSignature=)[^\s;\"'<>\\]+", r"\1***"),

@@ -112,9 +112,16 @@ def amended(before: Provenance | None, message: str | None, labels: Labels | Non
 
 
 def _say(by: Provenance, message: str | None, labels: Labels | None) -> Provenance:
-    cleaned = {_clean(name, MOST_LABEL_NAME): _clean(text, MOST_TEXT) for name, text in (labels or {}).items()}
+    cleaned = {
+        _clean(name, MOST_LABEL_NAME): "***" if _names_secret(name) else _clean(text, MOST_TEXT)
+        for name, text in (labels or {}).items()
+    }
     texts = {name: text or "" for name, text in cleaned.items() if name}
     return replace(by, message=_clean(message, MOST_MESSAGE, keep="\n"), labels=texts or None)
+
+
+def _names_secret(label: str) -> bool:
+    return redact(f"{label}=text") == f"{label}=***"
 
 
 def _clean(text: str | None, most: int, *, keep: str = "") -> str | None:

@@ -18,7 +18,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.variants import has_variants, with_variants
 from dbio_commit.protocol.column_metadata import keep_known
-from dbio_commit.protocol.types import TYPES, Family, Type, type_of
+from dbio_commit.protocol.types import MOST_DIGITS, TYPES, Family, Type, type_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -156,7 +156,26 @@ def field(name: str, kind: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
+def is_list(kind: Any) -> bool:
+    """Whether it is any of Arrow's types of lists."""
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            types.is_list,
+            types.is_large_list,
+            types.is_list_view,
+            types.is_large_list_view,
+            types.is_fixed_size_list,
+        )
+    )
+
+
 def _spark_type(kind: Any, column: str, where: str) -> Any:
+    if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= MOST_DIGITS:
+        raise InvalidInputError(
+            f"column {column!r} of {where} is decimal({kind.precision},{kind.scale}), and Spark's decimals have at "
+            f"most {MOST_DIGITS} digits, of which 0 or more are behind the point; write another type"
+        )
     if name := own_name(kind) or _ALSO.get(kind):
         return name
     if types.is_timestamp(kind):
@@ -168,7 +187,7 @@ def _spark_type(kind: Any, column: str, where: str) -> Any:
     if types.is_map(kind):
         key, value = (_spark_type(it, column, where) for it in (kind.key_type, kind.item_type))
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    if types.is_nested(kind) and kind.num_fields == 1:
+    if is_list(kind):
         return {"type": "array", "elementType": _spark_type(kind.field(0).type, column, where), "containsNull": True}
     if types.is_fixed_size_binary(kind):
         return "binary"

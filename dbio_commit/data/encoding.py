@@ -92,6 +92,19 @@ def leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
         yield path, values
 
 
+def maps(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of maps inside an array, each with its Parquet path."""
+    kind = values.type
+    if types.is_struct(kind):
+        for index, field in enumerate(kind):
+            yield from maps(f"{path}.{field.name}", values.field(index))
+    elif types.is_map(kind):
+        yield path, values
+        yield from maps(f"{path}.key_value.value", values.items)
+    elif types.is_nested(kind):
+        yield from maps(f"{path}.list.element", values.flatten())
+
+
 def _repeats(values: Any) -> bool:
     known = values.slice(0, SAMPLE_ROWS).drop_null()
     if types.is_decimal(known.type) and known.type.bit_width == 64:  # Arrow does not hash these

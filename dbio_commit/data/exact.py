@@ -59,6 +59,21 @@ def for_duckdb(condition: Condition, schema: pa.Schema) -> "duckdb.Expression":
     return found
 
 
+def polars_column(name: str) -> "polars.Expr":
+    """The column of this name. Polars takes `*`, and a name between `^` and `$`, for a pattern of names."""
+    import polars as pl
+    import polars.selectors as cs
+
+    return cs.by_name(name).as_expr() if name == "*" or name.startswith("^") else pl.col(name)
+
+
+def duckdb_column(name: str) -> "duckdb.Expression":
+    """The column of this name. DuckDB takes `*` for all columns."""
+    import duckdb
+
+    return duckdb.SQLExpression('"*"') if name == "*" else duckdb.ColumnExpression(name)
+
+
 _ARROW = _Language(
     column=pc.field,
     value=pa.scalar,
@@ -77,7 +92,7 @@ def _polars() -> _Language:
         return pl.Series(pl.from_arrow(pa.array([], kind))).dtype
 
     return _Language(
-        column=pl.col,
+        column=polars_column,
         value=lambda value, kind: pl.lit(value, dtype=type_of(kind)),
         constant=pl.lit,
         is_null=lambda column: column.is_null(),
@@ -93,7 +108,7 @@ def _duckdb() -> _Language:
     constant = duckdb.ConstantExpression
 
     return _Language(
-        column=duckdb.ColumnExpression,
+        column=duckdb_column,
         value=lambda value, kind: constant(value),
         constant=constant,
         is_null=lambda column: column.isnull(),

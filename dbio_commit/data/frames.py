@@ -4,11 +4,12 @@ What becomes of a column's type is in `columns`, and which columns fit a table i
 other packages are used, but never imported: a frame comes from a program that has imported its package.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
@@ -17,12 +18,13 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.data_file import cut
-from dbio_commit.data.encoding import leaves
+from dbio_commit.data.encoding import leaves, maps
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.widen import fit
 
 BATCH_ROWS = 64 * 1024
 BATCH_BYTES = 32 * 1024 * 1024
+MOST_LEVELS = 64
 
 WHAT = (
     "a DataFrame of pandas, Polars or PySpark, a LazyFrame, a table, a batch or a RecordBatchReader of Arrow, a "
@@ -64,8 +66,11 @@ def read_frame(frame: Any) -> Frame:
         return _frame(frame.schema, lambda: iter(frame.to_batches(max_chunksize=BATCH_ROWS)))
     if isinstance(frame, pa.RecordBatch):
         return _frame(frame.schema, lambda: iter([frame]))
+    if ("polars", "DataFrame") in kinds:
+        _refuse_odd(frame.schema.items(), _inside_polars, _NOT_ARROWS)
+        return _of_capsule(frame, is_stream=False)
     if hasattr(frame, "__arrow_c_stream__"):
-        return _of_capsule(frame, is_stream=("polars", "DataFrame") not in kinds)
+        return _of_capsule(frame, is_stream=True)
     name = f"{_package(type(frame))}.{type(frame).__name__}".removeprefix("builtins.")
     raise InvalidInputError(
         f"a {name} is no frame of rows: give {WHAT}; of rows as dictionaries, pyarrow.Table.from_pylist(rows) makes one"
@@ -73,8 +78,23 @@ def read_frame(frame: Any) -> Frame:
 
 
 def _frame(schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], *, is_stream: bool = False) -> Frame:
+    for column in schema:
+        if _levels(column.type) > MOST_LEVELS:
+            raise InvalidInputError(
+                f"column {column.name!r} is nested in more than {MOST_LEVELS} levels, which not all readers read: make "
+                "it a text, such as JSON, or several columns"
+            )
     columns = spark_schema(schema.remove_metadata(), where="the data")
     return Frame(columns=columns, batches=batches, is_stream=is_stream)
+
+
+def _levels(kind: Any) -> int:
+    """The levels of nesting, as far as they matter."""
+    found, inside = 0, [kind]
+    while inside and found <= MOST_LEVELS:
+        found += 1
+        inside = [it.field(number).type for it in inside for number in range(it.num_fields)]
+    return found
 
 
 def _once(reader: pa.RecordBatchReader) -> Callable[[], Iterator[pa.RecordBatch]]:
@@ -100,7 +120,9 @@ def _of_capsule(frame: Any, *, is_stream: bool) -> Frame:
 
 def _of_lazy(frame: Any) -> Frame:
     """Polars runs the query while its rows are written, if it is new enough to give them in batches."""
-    empty = frame.collect_schema().to_frame()
+    schema = frame.collect_schema()
+    _refuse_odd(schema.items(), _inside_polars, _NOT_ARROWS)
+    empty = schema.to_frame()
 
     def read() -> Iterator[pa.RecordBatch]:
         if hasattr(frame, "collect_batches"):
@@ -115,19 +137,51 @@ def _of_lazy(frame: Any) -> Frame:
 
 def _of_relation(relation: Any) -> Frame:
     """DuckDB runs the query while its rows are written; again, if they are read again."""
+    _refuse_odd(zip(relation.columns, relation.types, strict=True), _inside_duckdb, _NOT_DUCKDBS)
     read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return _frame(read(BATCH_ROWS).schema, lambda: iter(read(BATCH_ROWS)))
 
 
+_NOT_ARROWS = {"object", "int128", "uint128"}
+"""Types of Polars without one of Arrow. Polars gives addresses in memory for objects."""
+
+_NOT_DUCKDBS = {"uhugeint", "bit"}
+"""Types of which DuckDB gives its own bytes to Arrow: large numbers become negative, bits get a byte in front."""
+
+
+def _refuse_odd(
+    columns: Iterable[tuple[str, Any]], inside: Callable[[Any], tuple[str, Sequence[Any]]], odd: Collection[str]
+) -> None:
+    """Raises InvalidInputError for a column with one of these types, also inside another type."""
+    for name, whole in columns:
+        waiting = [whole]
+        while waiting:
+            kind, more = inside(waiting.pop())
+            if kind in odd:
+                raise InvalidInputError(f"column {name!r} has the type {kind}, which Spark lacks: cast it first")
+            waiting += more
+
+
+def _inside_polars(kind: Any) -> tuple[str, Sequence[Any]]:
+    """The name of a type, and the types inside it."""
+    fields = [field.dtype for field in getattr(kind, "fields", ())]
+    return kind.base_type().__name__.lower(), [*fields, *filter(None, [getattr(kind, "inner", None)])]
+
+
+def _inside_duckdb(kind: Any) -> tuple[str, Sequence[Any]]:
+    nested = kind.id in ("list", "array", "struct", "map", "union")
+    return kind.id, [it for _, it in kind.children if hasattr(it, "id")] if nested else ()
+
+
 def _of_pandas(frame: Any) -> Frame:
     """The index goes unless it has a name. A missing value of pandas, such as NaN in a column of floats, is null."""
-    if kept := [name for name in frame.index.names if name is not None]:
-        if clash := [name for name in kept if name in frame.columns]:
-            raise InvalidInputError(f"the index is named {clash[0]!r}, as a column is: rename one, or reset the index")
-        frame = frame.reset_index(level=kept)
-    for name in frame.columns:
-        if not isinstance(name, str):
+    for name in (*frame.index.names, *frame.columns):
+        if name is not None and not isinstance(name, str):
             raise InvalidInputError(f"column {name!r:.100} has no text as its name: rename it to a text")
+    if kept := [name for name in frame.index.names if name is not None]:
+        if clash := [name for name in kept if name in frame.columns or kept.count(name) > 1]:
+            raise InvalidInputError(f"two columns or levels of the index are named {clash[0]!r}: rename one")
+        frame = frame.reset_index(level=kept)
     fields = []
     for name, column in zip(frame.columns, (frame.iloc[:, i] for i in range(frame.shape[1])), strict=True):
         with _named(name):
@@ -140,11 +194,41 @@ def _of_pandas(frame: Any) -> Frame:
             arrays = []
             for i, field in enumerate(schema):
                 with _named(field.name):
-                    found: Any = pa.Array.from_pandas(part.iloc[:, i], type=field.type)
+                    column = part.iloc[:, i]
+                    if column.dtype == object:
+                        _refuse_mixed(column, field.type)
+                    found: Any = pa.Array.from_pandas(column, type=field.type)
                     arrays.append(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return _frame(schema, read)
+
+
+def _refuse_mixed(values: Iterable[Any], kind: Any) -> None:
+    """Raises ValueError for objects that Arrow would change silently to make them values of the type."""
+    if types.is_struct(kind):
+        rows = [it for it in values if isinstance(it, dict)]
+        for field in kind:
+            _refuse_mixed((row.get(field.name) for row in rows), field.type)
+    elif types.is_list(kind):
+        lists = (it for it in values if isinstance(it, Iterable))
+        _refuse_mixed((inside for it in lists for inside in it), kind.value_type)
+    elif types.is_date(kind) or types.is_timestamp(kind) or types.is_binary(kind):
+        for value in values:
+            if why := _change(value, kind):
+                raise ValueError(f"{str(value)!r:.60} is {why}")
+
+
+def _change(value: Any, kind: Any) -> str | None:
+    if types.is_binary(kind):
+        return "a text, and other values are bytes" if isinstance(value, str) else None
+    if not isinstance(value, datetime) or value != value:  # NaT is null
+        return None
+    if types.is_date(kind):
+        return "a time, and other values are days"
+    if (value.tzinfo is None) != (kind.tz is None):
+        return f"a time {'without' if kind.tz else 'with'} a zone, and other values are times of the other kind"
+    return "finer than microseconds; round it first" if getattr(value, "nanosecond", 0) else None
 
 
 class _named:
@@ -204,8 +288,11 @@ def _fitted(values: Any, field: Any) -> Any:
             f"column {field.name!r} is {values.type}, and some value does not fit the table's {field.type}: "
             f"{error!s:.200}; nothing was committed{advice}"
         ) from Cause.of(error)
-    for path, leaf in leaves(field.name, found) if _has_times(field.type) else ():
+    for path, leaf in leaves(field.name, found) if _has_checked(field.type) else ():
         _refuse_far(path, leaf)
+        _refuse_unsound(path, leaf)
+    for path, rows in maps(field.name, found):
+        _refuse_double_keys(path, rows)
     return found
 
 
@@ -213,10 +300,10 @@ def _is_fine(kind: Any) -> bool:
     return types.is_timestamp(kind) and kind.unit == "ns"
 
 
-def _has_times(kind: Any) -> bool:
+def _has_checked(kind: Any) -> bool:
     if types.is_nested(kind):
-        return any(_has_times(kind.field(i).type) for i in range(kind.num_fields))
-    return types.is_date32(kind) or types.is_timestamp(kind)
+        return any(_has_checked(kind.field(i).type) for i in range(kind.num_fields))
+    return types.is_date32(kind) or types.is_timestamp(kind) or types.is_string(kind) or types.is_decimal(kind)
 
 
 _FIRST, _LAST = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
@@ -238,3 +325,40 @@ def _refuse_far(path: str, values: Any) -> None:
             f"column {path!r} has days outside of the years 1 to 9999, which not all readers have; nothing was "
             "committed: write null, or another day"
         )
+
+
+def _refuse_unsound(path: str, values: Any) -> None:
+    """Raises InvalidInputError for texts that are not UTF-8 and decimals of too many digits: Arrow takes them as they
+    are, and readers fail, or find other values."""
+    if types.is_decimal(values.type) or (types.is_string(values.type) and not _is_ascii(values)):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"column {path!r} holds a value that is no {values.type}: {error!s:.200}; nothing was committed"
+            ) from Cause.of(error)
+
+
+def _refuse_double_keys(path: str, rows: Any) -> None:
+    """Raises InvalidInputError for a map that has a key twice: some readers keep one of its values, others both."""
+    offsets = rows.offsets.to_numpy()
+    keys = rows.keys.slice(offsets[0], offsets[-1] - offsets[0]) if len(rows) else rows.keys
+    if not len(keys) or types.is_nested(keys.type):
+        return
+    if types.is_floating(keys.type):
+        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # makes 0.0 of -0.0
+    pairs = pa.table({"row": pa.array(np.repeat(np.arange(len(rows)), np.diff(offsets))), "key": keys})
+    if len(pairs.group_by(["row", "key"]).aggregate([])) < len(keys):
+        raise InvalidInputError(
+            f"column {path!r} has a map with the same key twice, and readers do not agree on its value; nothing was "
+            "committed"
+        )
+
+
+def _is_ascii(texts: Any) -> bool:
+    """Whether all bytes of the texts are ASCII, which is found out faster than whether they are UTF-8."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return True
+    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any() if len(places) else True

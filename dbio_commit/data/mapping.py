@@ -64,6 +64,7 @@ def check_writable(schema: Schema, partition_by: Sequence[str], *, allow_void: b
             raise InvalidInputError(
                 f"two columns are named {name!r} (case makes no difference to Spark); rename one of them"
             )
+        _check_name(name, f"column {name!r}")
         by_name[name.lower()] = field
         _check_type(_plain_in(field), name, allow_void=allow_void)
     for column in partition_by:
@@ -88,6 +89,7 @@ def _check_type(kind: Any, where: str, *, allow_void: bool) -> None:
             if len({field["name"].lower() for field in fields}) < len(fields):
                 raise InvalidInputError(f"two fields of {where!r} have the same name; rename one of them")
             for field in fields:
+                _check_name(field["name"], f"field {field['name']!r} of {where!r}")
                 _check_type(field["type"], f"{where}.{field['name']}", allow_void=allow_void)
         case {"type": "array", "elementType": element}:
             _check_type(element, f"{where}.element", allow_void=allow_void)
@@ -106,6 +108,14 @@ def _check_type(kind: Any, where: str, *, allow_void: bool) -> None:
                     f"column {where!r} is {simple_name(kind)}, which would not come back equal from Parquet; "
                     "cast it to a type that does, such as string, bigint or a struct"
                 )
+
+
+def _check_name(name: str, what: str) -> None:
+    """DuckDB has no name without characters. Arrow's names end at the first zero when another tool gets them."""
+    if not name or "\0" in name:
+        raise InvalidInputError(
+            f"{what} has {'a zero character in its' if name else 'no'} name, and not all readers can name it; rename it"
+        )
 
 
 def _is_written(kind: Any) -> bool:

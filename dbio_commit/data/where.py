@@ -31,7 +31,7 @@ from dbio_commit.data.pruning import (
     column_types,
 )
 from dbio_commit.data.sql import parse
-from dbio_commit.protocol.types import TYPES, decimal_digits, is_integer
+from dbio_commit.protocol.types import TYPES, decimal_digits, is_integer, type_of
 
 
 def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:
@@ -142,8 +142,8 @@ class Reader:
         if column is None or kind is None:
             return UNKNOWN
         found = _literal(right.unnest(), kind, self.zone)
-        if found is None:
-            return UNKNOWN
+        if found is None or (is_integer(kind) and right.unnest().is_string and not _holds(kind, found[0])):
+            return UNKNOWN  # Spark's cast of a text may give null
         return Comparison(column, operator, *found)
 
 
@@ -307,6 +307,12 @@ _DAY = r"(?:19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"({_DAY})(?:[ T]{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?")
 """From 1970 on: for earlier times, Java's and Python's time zones differ."""
+
+
+def _holds(kind: str, value: int) -> bool:
+    """Whether a column of whole numbers can have the value."""
+    row = type_of(kind)
+    return row is not None and -(1 << row.whole_bits) <= value < 1 << row.whole_bits
 
 
 def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Interval | None:

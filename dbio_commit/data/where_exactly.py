@@ -14,7 +14,6 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.pruning import (
     ALWAYS,
     NEVER,
-    UNKNOWN,
     AllOf,
     AnyOf,
     Comparison,
@@ -25,7 +24,6 @@ from dbio_commit.data.pruning import (
     column_types,
 )
 from dbio_commit.data.where import READ_BY_SETTINGS, Reader, parsed, refusing_depth
-from dbio_commit.protocol.types import is_integer, type_of
 
 
 def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None, instead: str) -> Condition:
@@ -75,8 +73,6 @@ class _ExactReader(Reader):
         kind = self.types.get(column or "", "")
         if column and kind in ("float", "double") and (value := _as_double(right)) is not None:
             return Comparison(column, operator, value, value)
-        if isinstance(found, Comparison) and is_integer(kind) and right.is_string and not _holds(kind, found.low):
-            return UNKNOWN  # Spark's cast of the text may give null
         return found
 
 
@@ -99,9 +95,3 @@ def _as_double(tree: Any) -> float | None:
     found = re.fullmatch(r"([0-9]{0,15})\.?([0-9]{0,15})(?:[eE][+-]?[0-9]{1,2})?", tree.this)
     is_whole = tree.this.isdigit()
     return float(sign + tree.this) if found and found[1] + found[2] and not is_whole else None
-
-
-def _holds(kind: str, value: int) -> bool:
-    """Whether a column of whole numbers can have the value."""
-    row = type_of(kind)
-    return row is not None and -(1 << row.whole_bits) <= value < 1 << row.whole_bits

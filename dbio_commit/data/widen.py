@@ -7,9 +7,10 @@ columns were widened since. It allows what Spark's own Parquet reader reads with
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
-from dbio_commit.data.columns import own_name
+from dbio_commit.data.columns import is_list, own_name
 from dbio_commit.protocol.types import widens as types_widen
 
 
@@ -31,9 +32,11 @@ def fit(values: Any, kind: Any) -> Any:
     if types.is_null(found):
         return pa.nulls(len(values), kind)
     if types.is_dictionary(found):
-        return fit(values.dictionary_decode(), kind)
+        return fit(_with_known_takes(values.dictionary).take(values.indices), kind)
     if not types.is_nested(kind):
         return _fit_leaf(values, kind)
+    if types.is_list_view(found) or types.is_large_list_view(found):
+        return fit(_without_view(values), kind)
     if values.offset:  # otherwise the children would not begin at the same place as the array
         values = values.take(pa.array(range(len(values)), pa.int64()))
     nulls = values.is_null() if values.null_count else None
@@ -50,7 +53,7 @@ def fit(values: Any, kind: Any) -> Any:
         keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
         make: Any = pa.MapArray.from_arrays  # its stubs have no parameter `type`
         return make(values.offsets, keys, items, type=kind, mask=nulls)
-    if types.is_list(kind) and _is_list(found):
+    if types.is_list(kind) and is_list(found):
         if not types.is_list(found):
             values = values.cast(pa.list_(found.value_field))
         return pa.ListArray.from_arrays(values.offsets, fit(values.values, kind.value_type), type=kind, mask=nulls)
@@ -78,17 +81,19 @@ def _does_not_fit(found: pa.DataType, kind: pa.DataType) -> pa.ArrowInvalid:
     return pa.ArrowInvalid(f"{found} is not read as {kind}; neither does Spark's own reader")
 
 
-def _is_list(kind: Any) -> bool:
-    return any(
-        is_kind(kind)
-        for is_kind in (
-            types.is_list,
-            types.is_large_list,
-            types.is_list_view,
-            types.is_large_list_view,
-            types.is_fixed_size_list,
-        )
-    )
+def _with_known_takes(values: Any) -> Any:
+    """The array, of a type of which Arrow takes values by their numbers. It does not of all views."""
+    if types.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    return values.cast(pa.large_binary()) if types.is_binary_view(values.type) else values
+
+
+def _without_view(values: Any) -> Any:
+    """A list view as a list. Arrow's own cast forgets that lists have one offset more than rows."""
+    ends: Any = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    mask = values.is_null() if values.null_count else None
+    return pa.ListArray.from_arrays(offsets, values.flatten(), type=pa.list_(values.type.value_field), mask=mask)
 
 
 def _is_text(kind: pa.DataType) -> bool:

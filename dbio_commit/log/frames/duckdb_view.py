@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dbio_commit.base.packages import require
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.exact import for_duckdb
+from dbio_commit.data.exact import duckdb_column, for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.reading import read_batches
@@ -41,7 +41,7 @@ def to_duckdb(request: Request, connection: "duckdb.DuckDBPyConnection | None") 
         found = found.union(part)
     if request.condition is not None:
         found = found.filter(for_duckdb(request.condition, request.target))
-    return found.select(*map(library.ColumnExpression, request.wanted))
+    return found.select(*map(duckdb_column, request.wanted))
 
 
 def _native(

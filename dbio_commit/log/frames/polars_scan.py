@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dbio_commit.base.packages import require
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.exact import for_polars
+from dbio_commit.data.exact import for_polars, polars_column
 from dbio_commit.data.pruning import AllOf, Condition
 from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.polars_predicate import outline
@@ -43,7 +43,7 @@ def to_lazy(request: Request) -> "polars.LazyFrame":
         found = register_io_source(partial(_scan, request), schema=schema, is_pure=True)
     if request.condition is not None:
         found = found.filter(for_polars(request.condition, target))
-    return found if list(request.wanted) == target.names else found.select(list(request.wanted))
+    return found if list(request.wanted) == target.names else found.select(list(map(polars_column, request.wanted)))
 
 
 def _direct(request: Request) -> "polars.LazyFrame | None":
@@ -135,7 +135,7 @@ def _native(request: Request, files: Sequence[MatchedFile], target: pa.Schema) -
                 field.name
             )
             if field.name.lower() in values
-            else pl.col(field.name)
+            else polars_column(field.name)
             for field in target
         ]
         scans.append(_selected(scan, columns, all(field.name.lower() in values for field in target)))

@@ -1,8 +1,9 @@
 """What a caller asks of a snapshot's rows: columns, and a condition in Spark's SQL or as a list of terms."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from dbio_commit.data import columns as kinds
 from dbio_commit.data.exact import TERMS, term
 from dbio_commit.data.pruning import AllOf, AnyOf, Condition, column_types, prune
 from dbio_commit.log.found_columns import table_columns
-from dbio_commit.protocol.partition_values import meant
+from dbio_commit.protocol.partition_values import meant, read, spell
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
@@ -133,19 +134,31 @@ def _term(given: Any, schema: pa.Schema) -> Condition:
             return term(column, operator, [_value(it, kind) for it in value])
         return term(column, operator, _value(value, kind))
     except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"the filter {given!r:.200} does not fit column {column!r}, which is {kind}") from error
+        raise InvalidInputError(
+            f"the filter {given!r:.200} does not fit column {column!r}, which is {kind}: {error!s:.200}"
+        ) from error
 
 
 def _value(value: Any, kind: Any) -> Any:
-    """The value as the column has it."""
-    if value is not None and pa.types.is_nested(kind):
+    """The same value as one of the column's. For a column of type float, it is the nearest one.
+
+    Raises ValueError, with the reason, for a value that the type does not have: rounding it would find other rows.
+    """
+    if pa.types.is_nested(kind):
         raise TypeError("such values are not compared")
-    if pa.types.is_temporal(kind) and not isinstance(value, str | date | None):
-        raise TypeError("Arrow would take a number for days or microseconds")
-    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return pa.scalar(
-        meant(value, kinds.type_name(kind)) if isinstance(value, str) and not is_text else value, kind
-    ).as_py()
+    if value is None or (pa.types.is_floating(kind) and isinstance(value, float) and math.isnan(value)):
+        return value
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.scalar(value, kind).as_py()
+    name = kinds.type_name(kind)
+    if isinstance(value, str):
+        return meant(value, name)
+    is_whole = isinstance(value, float | Decimal) and math.isfinite(value) and value == int(value)
+    given = int(value) if is_whole and pa.types.is_integer(kind) else value
+    found = read(spell(given, name), name)
+    if isinstance(value, int) and found != value:
+        raise ValueError(f"{kind} does not have the number {value}")
+    return found
 
 
 def _no_filter(given: Any) -> str:

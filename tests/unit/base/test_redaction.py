@@ -68,12 +68,30 @@ def test_a_secret_is_found_wherever_it_lies_among_the_options(options: dict[str,
         f"POST https://host/upload/storage/v1/b/b/o?uploadType=resumable&upload_id={SECRET}",
         f"no key is in -----BEGIN RSA PRIVATE KEY-----\nQUJD\n{SECRET}\n-----END RSA PRIVATE KEY-----",
         f"no key is in '-----BEGIN PRIVATE KEY-----\\nQUJD{SECRET}",
+        f"cannot open postgresql+psycopg://user:{SECRET}@db:5432/x",
+        f"redis://:{SECRET}@host",
+        f"python job.py --password {SECRET} s3://bucket/t",
+        f"Password: '{SECRET}'",
     ],
 )
 def test_what_is_a_secret_in_any_text_is_not_shown(text: str) -> None:
     shown = redact(text)
     assert SECRET not in shown
     assert "***" in shown
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "ghp_" + "a1B2" * 9,
+        "github_pat_" + "a_1" * 20,
+        "xoxb-123456789012-abcdef",
+        "glpat-" + "a-1" * 8,
+        "dapi" + "0f" * 16,
+    ],
+)
+def test_a_token_whose_beginning_names_its_service_is_not_shown(token: str) -> None:
+    assert redact(f"with {token}, twice") == "with ***, twice"
 
 
 def test_a_json_web_token_is_not_shown() -> None:
@@ -92,6 +110,8 @@ def test_a_json_web_token_is_not_shown() -> None:
         "The AWS Access Key Id that you provided does not exist",
         "arn:aws:iam::123456789012:role/reader at http://127.0.0.1:9000/bucket",
         "DefaultEndpointsProtocol=https;AccountName=account;EndpointSuffix=core.windows.net",
+        "s3://bucket/a:b@c, hdfs://namenode:8020/user@x and wasbs://c@a.blob.core.windows.net/t",
+        "the password is wrong; give --password-file /run/secrets/x, or read lake/sk-orders-and-customers-of-2026",
         "writer@my-project.iam.gserviceaccount.com does not have storage.objects.create access to the bucket",
     ],
 )

@@ -99,6 +99,7 @@ def test_secrets_are_left_out_and_what_would_not_show_is_escaped(table: Table, m
     assert "hunter22" not in body
     assert commit.message == (r"with ***, https://***@host/, password=***" + "\n" + r"and \u202e\ud800\x1b[2J")
     assert commit.labels == {"key": "***", r"\x1b": "x"}
+    assert write_with(table, labels={"Password": "hunter22", "pass": "3"}).labels == {"Password": "***", "pass": "3"}
 
 
 def write_with(table: Table, message: str | None = None, labels: dict[str, str] | None = None) -> Commit:

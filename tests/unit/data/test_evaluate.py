@@ -4,6 +4,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +14,10 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.evaluate import holds, same
+from dbio_commit.data.exact import for_duckdb, for_polars
+from dbio_commit.data.matching import may_match
+from dbio_commit.data.pruning import NOTHING_KNOWN, Facts
+from dbio_commit.data.where import parse_where
 from dbio_commit.data.where_exactly import parse_exactly
 
 NAN = float("nan")
@@ -108,3 +114,89 @@ def test_whole_numbers_compare_as_in_python(values: list[Any], bound: int, how: 
 def test_values_are_the_same_if_both_are_null() -> None:
     one, other = pa.array([1, None, 2, None]), pa.array([1, None, 3, 4])
     assert same(one, other).to_pylist() == [True, True, False, False]
+
+
+# --- all who decide about rows ------------------------------------------------------------------------------------
+
+_NUMBERS = [
+    "0",
+    "-0.0",
+    "1",
+    "1.5",
+    "-2.25",
+    "128",
+    "'5'",
+    "'300'",
+    "1e-3",
+    "5L",
+    "9223372036854775808",
+    "0.1D",
+    "NULL",
+]
+_TEXTS = ["'a'", "''", "'ä'", "'a '", "5"]
+_TIMES = [
+    "'2026-11-20'",
+    "DATE '1970-01-01'",
+    "'2026-11-20T12:00:00Z'",
+    "TIMESTAMP '2026-11-20 13:00:00'",
+    "'0001-01-01'",
+]
+_LITERALS = {"text": _TEXTS, "flag": ["true", "false", "NULL"], "day": _TIMES, "at": _TIMES}
+
+
+@st.composite
+def _atoms(draw: st.DrawFn) -> str:
+    column = draw(st.sampled_from(list(COLUMNS)))
+    literal = st.sampled_from(_LITERALS.get(column, _NUMBERS))
+    match draw(st.sampled_from(["compare", "compare", "mirrored", "in", "between", "null"])):
+        case "in":
+            values = ", ".join(draw(st.lists(literal, min_size=1, max_size=3)))
+            return f"{column} {draw(st.sampled_from(['IN', 'NOT IN']))} ({values})"
+        case "between":
+            return f"{column} {draw(st.sampled_from(['BETWEEN', 'NOT BETWEEN']))} {draw(literal)} AND {draw(literal)}"
+        case "null":
+            return draw(st.sampled_from([f"{column} IS NULL", f"{column} IS NOT NULL", "flag", "true", "false"]))
+        case how:
+            sides = [column, draw(literal)]
+            left, right = sides if how == "compare" else reversed(sides)
+            return f"{left} {draw(st.sampled_from(['=', '<>', '<', '<=', '>', '>=']))} {right}"
+
+
+_CONDITIONS = st.recursive(
+    _atoms(),
+    lambda inside: (
+        st.builds("({}) {} ({})".format, inside, st.sampled_from(["AND", "OR"]), inside)
+        | st.builds("NOT ({})".format, inside)
+    ),
+    max_leaves=4,
+)
+_RELATION = duckdb.connect().from_arrow(pa.table({"row": pa.array(range(4)), **COLUMNS}))
+
+
+@given(_CONDITIONS)
+def test_tools_statistics_and_rows_decide_alike(sql: str) -> None:
+    """Each row is also taken for a file whose bounds are its values. `test_spark_where_rows` asks Spark."""
+    supposed = parse_where(sql, SCHEMA, zone="Europe/Berlin")
+    try:
+        condition = parse_exactly(sql, SCHEMA, zone="Europe/Berlin", instead="")
+    except InvalidInputError:
+        return
+    found = holds(condition, ROWS).to_pylist()
+    frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([ROWS]))).with_row_index("row")
+    rows = [i for i, it in enumerate(found) if it]
+    assert frame.filter(for_polars(condition, ROWS.schema))["row"].to_list() == rows
+    by_duckdb = _RELATION.filter(for_duckdb(condition, ROWS.schema)).select('"row"').fetchall()
+    assert sorted(row for (row,) in by_duckdb) == rows
+    for i, (values, it) in enumerate(zip(ROWS.to_pylist(), found, strict=True)):
+        facts_of = {name: _facts(value) for name, value in values.items()}.__getitem__
+        for known in (condition, supposed):
+            assert it or not known.must_hold(facts_of)
+            assert known.may_hold(facts_of) or not it
+            assert may_match(ROWS.slice(i, 1), known) or not it
+            assert known.may_hold(lambda column: NOTHING_KNOWN) or not any(found)
+
+
+def _facts(value: Any) -> Facts:
+    if value is None:
+        return Facts(nulls=1, rows=1)
+    return Facts(nulls=0, rows=1) if value != value else Facts(value, value, 0, 1)

@@ -87,7 +87,7 @@ def test_an_index_of_pandas_goes_unless_it_has_a_name() -> None:
     assert written(frame.rename_axis("k")).to_pydict() == {"k": [7, 8], "a": [1, 2]}
     both = pd.DataFrame({"a": [1]}, index=pd.MultiIndex.from_tuples([(1, 2)], names=["x", None]))
     assert written(both).to_pydict() == {"x": [1], "a": [1]}
-    with pytest.raises(InvalidInputError, match="the index is named 'a', as a column is"):
+    with pytest.raises(InvalidInputError, match="two columns or levels of the index are named 'a'"):
         read_frame(frame.rename_axis("a"))
 
 
@@ -121,6 +121,39 @@ def test_columns_of_pandas_without_one_type_or_without_a_name_of_text_are_refuse
         read_frame(pd.DataFrame({7: [1]}))
     with pytest.raises(InvalidInputError, match=r"column 'p' of the data is .*, which Spark has no type for"):
         read_frame(pd.DataFrame({"p": [pd.Timedelta(1)]}))
+    with pytest.raises(InvalidInputError, match="column 0 has no text as its name"):
+        read_frame(pd.DataFrame({"a": [1]}, index=pd.Index([5], name=0)))
+    twice = pd.MultiIndex.from_tuples([(1, 2)], names=["x", "x"])
+    with pytest.raises(InvalidInputError, match="two columns or levels of the index are named 'x'"):
+        read_frame(pd.DataFrame({"a": [1]}, index=twice))
+
+
+EARLY, IN_UTC = datetime(2020, 1, 1, 5), pd.Timestamp("2020-01-01 05:00", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ([DAY, EARLY], "is a time, and other values are days"),
+        ([None, {"x": [DAY, None]}, {"x": [EARLY]}], "is a time, and other values are days"),
+        ([EARLY, IN_UTC], "is a time with a zone"),
+        ([IN_UTC, pd.NaT, EARLY], "is a time without a zone"),
+        ([pd.Timestamp("2020-01-01 00:00:00.000000001")], "is finer than microseconds"),
+        ([b"x", None, "y"], "is a text, and other values are bytes"),
+    ],
+)
+def test_objects_that_arrow_would_change_silently_are_refused(objects: list[Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"column 'x' cannot be written as it is: .* {said}"):
+        written(pd.DataFrame({"x": pd.Series(objects, dtype=object)}))
+
+
+def test_objects_of_one_kind_are_taken() -> None:
+    tokyo = pd.Timestamp("2020-01-01 14:00", tz="Asia/Tokyo")
+    given = {"at": [IN_UTC, tokyo, pd.NaT], "day": [DAY, None, pd.NaT], "raw": [b"a", None, b"b"]}
+    found = written(pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in given.items()}))
+    at, day, raw = (found[name].to_pylist() for name in given)
+    assert at == [IN_UTC, IN_UTC, None]
+    assert (day, raw) == ([DAY, None, None], [b"a", None, b"b"])
 
 
 def test_a_large_frame_of_pandas_is_converted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +191,30 @@ def test_types_that_tables_lack_become_those_that_hold_their_values() -> None:
     assert found.column("nano").cast(pa.int64()).to_pylist() == [1, 2]
 
 
+def raw(kind: pa.DataType, *parts: Any) -> Any:
+    """An array of these buffers, which need not be valid."""
+    buffers = [pa.array(it, pa.int32()).buffers()[1] if isinstance(it, list) else pa.py_buffer(it) for it in parts]
+    return pa.Array.from_buffers(kind, len(parts[0]) - 1 if len(parts) > 1 else 1, [None, *buffers])
+
+
+def test_dictionaries_and_views_of_all_kinds_become_their_values() -> None:
+    lists = [[1], None, [2, 3], []]
+    given = pa.table(
+        {
+            "polars": pl.Series(["a", "b", None, "a"], dtype=pl.Categorical).to_arrow(),
+            "bytes": pa.DictionaryArray.from_arrays(
+                pa.array([0, None, 0, 1], pa.uint32()), pa.array([b"x", b"y"], pa.binary_view())
+            ),
+            "view": pa.array(lists, pa.list_view(pa.int32())),
+            "inside": pa.array([[it] for it in lists], pa.list_view(pa.large_list_view(pa.int32()))),
+        }
+    )
+    for rows in (given, given.slice(1), given.slice(2, 1)):
+        assert written(rows).to_pydict() == rows.to_pydict()
+    frame = pl.DataFrame({"c": pl.Series(["x", None], dtype=pl.Enum(["x", "y"]))})
+    assert written(frame).to_pydict() == written(frame.lazy()).to_pydict() == {"c": ["x", None]}
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [
@@ -166,18 +223,52 @@ def test_types_that_tables_lack_become_those_that_hold_their_values() -> None:
         (pa.array([10**6 * 366], pa.date32()), "column 'v' has days outside of the years 1 to 9999"),
         (pa.array([[-(10**6)]], pa.list_(pa.date32())), "column 'v.list.element' has days outside"),
         (pa.array([10**15], pa.timestamp("ms")), "column 'v' has days outside"),
+        (raw(pa.string(), [0, 1, 3], b"a\xff\xfe"), "column 'v' holds a value that is no string"),
+        (raw(pa.decimal128(3, 0), (1000).to_bytes(16, "little")), "column 'v' holds a value that is no decimal128"),
+        (pa.array([[("k", 1)], [("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8())), "'v' has a map with the same"),
+        (pa.array([[[(0.0, 1), (-0.0, 2)]]], pa.list_(pa.map_(pa.float64(), pa.int8()))), "'v.list.element' has a map"),
     ],
-    ids=str,
+    ids=lambda it: str(it) if isinstance(it, str) else str(it.type),
 )
 def test_a_value_that_would_change_is_refused_with_its_column(column: Any, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         written(pa.table({"v": column}))
 
 
-@pytest.mark.parametrize("kind", [pa.time64("us"), pa.duration("s"), pa.month_day_nano_interval()], ids=str)
+NEGATIVE, WIDE = pa.decimal128(5, -2), pa.decimal256(50, 1)
+UNION: Any = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.time64("us"), pa.duration("s"), pa.month_day_nano_interval(), NEGATIVE, WIDE], ids=str
+)
 def test_types_without_any_in_a_table_are_refused_by_name(kind: Any) -> None:
     with pytest.raises(InvalidInputError, match="column 'v' of the data is"):
-        read_frame(pa.table({"v": pa.array([None], kind)}))
+        read_frame(pa.schema([("v", kind)]).empty_table())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pa.table({"v": UNION}),
+        pl.DataFrame({"v": pl.Series([object()], dtype=pl.Object)}),
+        pl.DataFrame({"v": pl.Series([1], dtype=pl.Int128)}),
+        pl.LazyFrame({"v": [[{"a": 1}]]}, schema={"v": pl.List(pl.Struct({"a": pl.Int128}))}),
+        duckdb.sql("SELECT 1::UHUGEINT AS v"),
+        duckdb.sql("SELECT [{'a': '1'::BIT}] AS v"),
+    ],
+)
+def test_types_of_which_arrow_would_get_other_values_are_refused_by_name(frame: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"column 'v' .* which Spark (lacks|has no type for)"):
+        read_frame(frame)
+
+
+def test_a_type_of_too_many_levels_is_refused_by_name() -> None:
+    kind: Any = pa.int64()
+    for _ in range(300):
+        kind = pa.struct([("x", kind)])
+    with pytest.raises(InvalidInputError, match="column 'deep' is nested in more than 64 levels"):
+        read_frame(pa.schema([("deep", kind)]).empty_table())
 
 
 def test_a_single_column_is_no_frame() -> None:

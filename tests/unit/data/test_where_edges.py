@@ -5,7 +5,10 @@ Rules: PROTOCOL.md 7.3.
 
 import pytest
 
+from dbio_commit.data.pruning import Facts
+from dbio_commit.data.where import parse_where
 from tests.builders import DESCRIPTOR, World, data
+from tests.histories import columns
 from tests.unit.data.test_where import SCHEMA, may_hold
 
 
@@ -33,6 +36,13 @@ def test_a_zone_in_a_cast_to_local_time_may_be_ignored(kind: str) -> None:
     """Spark's cast to TIMESTAMP_NTZ (TIMESTAMP, by spark.sql.timestampType) drops +05:00."""
     at = "2026-11-20T07:00:00Z"
     assert may_hold(f"seen = CAST('2026-11-20 07:00:00+05:00' AS {kind})", zone="UTC", seen=(at, at))
+
+
+def test_a_text_that_the_column_cannot_hold_is_null_to_some_sessions() -> None:
+    schema = columns(b="byte")
+    for where in ("b <= '128'", "b <> '-129'", "NOT (b > '9999999999')"):
+        assert not parse_where(where, schema, zone=None).must_hold(lambda column: Facts(1, 1, 0, 1))
+    assert parse_where("b <= '127'", schema, zone=None).must_hold(lambda column: Facts(1, 1, 0, 1))
 
 
 def test_spark_substitutes_variables_in_texts() -> None:

@@ -157,6 +157,20 @@ def test_a_name_that_tools_take_for_a_pattern_is_read(tmp_path: Path) -> None:
     assert agree(table.snapshot()) == 2
 
 
+@pytest.mark.parametrize("name", ["*", "^a.*$", "a.b", 'a"b', "a`b", "file"])
+def test_a_column_may_have_a_name_that_tools_take_for_something_else(tmp_path: Path, name: str) -> None:
+    rows = pa.table([pa.array([1, 2, None], pa.int64()), ["u", "v", "w"], [1, 2, 3]], names=[name, "other", "ab"])
+    for partition_by in ([], ["other"], [name]):
+        table = Table(tmp_path / str(partition_by))
+        table.write(rows, "overwrite", partition_by)
+        assert agree(table.snapshot(), columns=[name, "other"]) == agree(table.snapshot()) == 3
+        assert [agree(table.snapshot(), where=[(name, *it)], columns=["ab"]) for it in (("=", 1), ("in", [2, 5]))] == [
+            1,
+            1,
+        ]
+        assert agree(table.snapshot(), where=[(name, "=", None)]) == 1
+
+
 def test_a_relation_and_a_lazy_frame_are_read_as_often_as_asked(table: Table) -> None:
     put(table, FULL, "2026-01-01")
     relation, lazy = table.snapshot().to_duckdb(), table.scan(["id"]).to_lazy()
