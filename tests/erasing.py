@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -152,6 +153,8 @@ def _forms(path: str, body: bytes) -> Iterator[bytes]:
     yield body
     if body[:2] == b"\x1f\x8b":
         yield gzip.decompress(body)
+    if body[:4] == b"Obj\1":
+        yield str([*fastavro.reader(io.BytesIO(body))]).encode()
     if body[:4] == b"PAR1":
         file = pq.ParquetFile(io.BytesIO(body))
         yield str(file.read().to_pydict()).encode()

@@ -5,6 +5,7 @@ at the new place holds the whole history. Until the copy is complete, a tombston
 a copy was killed, the next one goes on with it, or `dbio drop` removes it.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -191,8 +192,13 @@ def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
         raise InvalidInputError(
             f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
         )
-    if f"{target.url}/".startswith(f"{source.url}/"):
+    if f"{_real(target)}/".startswith(f"{_real(source)}/"):
         raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
+
+
+def _real(store: Store) -> str:
+    """The root, without symbolic links on the way to it."""
+    return os.path.realpath(store.url) if store.is_disk else store.url
 
 
 class _Copied(NamedTuple):

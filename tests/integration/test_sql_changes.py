@@ -167,6 +167,22 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_committed(
     assert len(dbio.Table(path).history()) == 1
 
 
+def test_the_rows_of_a_view_are_not_changed_in_the_table_below_it(spark: SparkSession, path: str) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW few AS SELECT id, kind AS n, n AS kind FROM dbio.`{path}` WHERE id < 2")
+    spark.table(f"dbio.`{path}`").createOrReplaceTempView("all_of_it")
+    for statement in (
+        "DELETE FROM few",
+        "UPDATE few SET n = 'x'",
+        "MERGE INTO few t USING news s ON s.id = t.id WHEN NOT MATCHED BY SOURCE THEN DELETE",
+        "DELETE FROM all_of_it WHERE id = 1",
+    ):
+        with pytest.raises(dbio.InvalidInputError, match=r"is a view, and only a table can be changed"):
+            spark.sql(statement)
+    assert len(dbio.Table(path).history()) == 1
+    spark.sql(f"DELETE FROM dbio.`{path}` AS few WHERE few.id IN (SELECT id FROM few)")
+    assert rows(spark, path) == changed({0: None, 1: None})
+
+
 # --- MERGE --------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +221,18 @@ def test_merge_takes_stars_a_source_that_reads_the_target_and_frames(spark: Spar
     merge: Any = spark.table("news").mergeInto(name, f.expr(f"dbio.`{path}`.id = news.id"))
     merge.whenMatched().update({"kind": f.expr("news.kind")}).merge()
     assert rows(spark, path) == changed(expected | {2: (2, "two", 2), 3: (3, "three", 3)})
+
+
+def test_a_merge_does_not_drop_columns_that_schema_evolution_would_add(spark: SparkSession, path: str) -> None:
+    merge = "MERGE WITH SCHEMA EVOLUTION INTO dbio.`{}` t USING ({}) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    rows_of = f"SELECT 30L AS id, kind, n, inner_ FROM dbio.`{path}` WHERE id = 1"
+    if spark35.IS_USED:  # which has no such words
+        return
+    with pytest.raises(dbio.InvalidInputError, match="the table has no column 'more' of the source"):
+        spark.sql(merge.format(path, f"SELECT *, 1 AS more FROM ({rows_of})"))
+    assert len(dbio.Table(path).history()) == 1
+    spark.sql(merge.format(path, rows_of))
+    assert rows(spark, path)[-1] == (30, "k1", 1)
 
 
 def test_a_merge_reads_only_files_that_may_match(spark: SparkSession, path: str) -> None:

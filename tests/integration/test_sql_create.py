@@ -162,6 +162,7 @@ def test_a_table_that_cannot_be_created_as_asked_is_not_created(spark: SparkSess
         (f"CREATE TABLE {name} TBLPROPERTIES ('a' = 'b') AS SELECT 1 AS x", dbio.InvalidInputError, "no setting 'a'"),
         (f"CREATE TABLE {name} (id INT) TBLPROPERTIES ('check.a' = 'x > 0')", dbio.InvalidInputError, "check.a"),
         (f"CREATE TABLE {name} (t DATE) PARTITIONED BY (days(t))", dbio.InvalidInputError, "generated column"),
+        (f"CREATE TABLE {name} (c ARRAY<VARCHAR(5)>)", dbio.InvalidInputError, "keeps no length of texts"),
     )
     assert not Path(path).exists()
 

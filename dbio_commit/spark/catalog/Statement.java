@@ -1,7 +1,11 @@
 package dbio_commit;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
@@ -56,6 +60,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     SparkSession session = (SparkSession) session();
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
     SqlTable table = Statements.targetOf(plan);
+    Statements.refuseView(plan, table);
     Pin pin = new Pin(table);
     Seq columns = target.output();
     if (plan instanceof DeleteFromTable) {
@@ -69,6 +74,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Asking.ask(session, "update", new Object[] {table.token, columns, where, values, Boolean.valueOf(pin.readsTarget)});
     } else if (plan instanceof MergeIntoTable) {
       LogicalPlan source = pin.in((LogicalPlan) plan.productElement(1));
+      if (plan.productArity() > 6 && Boolean.TRUE.equals(plan.productElement(6))) refuseEvolution(columns, source.output());
       ConditionText texts = new ConditionText(columns, source.output());
       Piece on = piece((Expression) plan.productElement(2), texts, pin);
       List clauses = new ArrayList();
@@ -97,6 +103,20 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     if (created == null || !created.hasNoName()) refreshCached(session, target);
     return (Seq) Nil$.MODULE$;
   }
+
+  /** Refuses MERGE WITH SCHEMA EVOLUTION if the source has columns that the table lacks: they would be dropped. */
+  private static void refuseEvolution(Seq columns, Seq given) {
+    Set known = new HashSet();
+    for (int i = 0; i < columns.size(); i++) known.add(nameOf(columns.apply(i)));
+    for (int i = 0; i < given.size(); i++) {
+      if (known.contains(nameOf(given.apply(i)))) continue;
+      throw new IllegalStateException("dbio_commit.InvalidInputError: WITH SCHEMA EVOLUTION is not supported, and the table"
+          + " has no column '" + ((Attribute) given.apply(i)).name() + "' of the source; nothing was written: add it by"
+          + " ALTER TABLE ... ADD COLUMN first, and merge without these words");
+    }
+  }
+
+  private static String nameOf(Object column) { return ((Attribute) column).name().toLowerCase(Locale.ROOT); }
 
   /** The statement as Spark analysed it. After that, the optimizer changes subqueries in ways that only it understands. */
   private LogicalPlan analyzed() {

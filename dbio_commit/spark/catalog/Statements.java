@@ -6,7 +6,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
@@ -46,6 +49,18 @@ public class Statements extends SparkStrategy {
       else target = target.children().size() == 1 ? (LogicalPlan) target.children().head() : null;
     }
     return null;
+  }
+
+  /** Refuses a view as the target of an analysed statement: its rows are not those of the table below it. */
+  static void refuseView(LogicalPlan plan, SqlTable table) {
+    for (LogicalPlan target = (LogicalPlan) plan.productElement(0); target.children().size() == 1;
+        target = (LogicalPlan) target.children().head()) {
+      if (target instanceof SubqueryAlias || target instanceof Project) continue; // Spark pads texts by projections
+      String what = target instanceof View ? "'" + ((View) target).desc().identifier().table() + "' is a view"
+          : "the target is no table, but rows of one (" + target.nodeName() + ")";
+      throw new IllegalStateException("dbio_commit.InvalidInputError: " + what + ", and only a table can be changed; "
+          + "nothing was written: name the table " + table.name + " itself, with the condition of the view");
+    }
   }
 
   /** Whether it is ALTER TABLE … ADD CONSTRAINT … CHECK, which Spark has since 4.1. */

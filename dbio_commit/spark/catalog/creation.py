@@ -2,11 +2,11 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType, VarcharType
 
 from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.base.options import Mode
@@ -52,6 +52,7 @@ def create(
 ) -> None:
     """Creates a table without rows, or replaces one, with its settings, in one commit."""
     settings = settings_of(path, properties)
+    _refuse_lengths(schema)
     try:
         _write(spark, path, spark.createDataFrame([], schema), mode, partition_by, WriteOptions(), settings)
     except TableExistsError as error:
@@ -107,6 +108,7 @@ def alter(
 ) -> None:
     """Adds columns, changes comments, and changes settings. Each kind is one commit; a statement has one kind."""
     table = open_table(spark, path, None)
+    _refuse_lengths(added)
     if added.fields:
         own = table_schema(table.store, table.snapshot()) or StructType()
         write_frame(
@@ -165,6 +167,32 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     if given.get("provider", "dbio") not in ("dbio", "parquet"):  # `saveAsTable` gives parquet if nothing is given
         raise InvalidInputError(f"the catalog dbio creates tables USING dbio, and not USING {given['provider']!r:.100}")
     return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(_NO_SETTINGS)}
+
+
+def _refuse_lengths(schema: StructType) -> None:
+    """Raises InvalidInputError for char(n) and varchar(n): tables keep no length, so nothing would check it."""
+    for field in schema.fields:
+        for kind in _inside(field.dataType):
+            if isinstance(kind, CharType | VarcharType):
+                raise InvalidInputError(
+                    f"column {field.name!r:.200} has the type {kind.simpleString()}, and a table keeps no length of "
+                    "texts; nothing was written: use STRING, and a constraint such as CHECK (length(name) <= 10)"
+                )
+
+
+def _inside(kind: DataType) -> Iterator[DataType]:
+    """The types in a type that are not nested."""
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                yield from _inside(field.dataType)
+        case ArrayType():
+            yield from _inside(kind.elementType)
+        case MapType():
+            yield from _inside(kind.keyType)
+            yield from _inside(kind.valueType)
+        case _:
+            yield kind
 
 
 def schema_of(schema: Any) -> StructType:

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dbio_commit.base.errors import StoreError
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED
 from dbio_commit.store import Store
 from dbio_commit.upkeep.erase.find import Finder
 from dbio_commit.upkeep.vacuum.hands import Hands
 
 _MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN, Reason.PART)
 """Why files stay that an erasure does not look into."""
+
+_WITH_SQL = (CHECK, DEFAULT, GENERATED)
+"""Kinds of settings whose texts are expressions."""
 
 
 def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -> Sequence[str]:
@@ -31,10 +35,7 @@ def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -
             f"the ids of {len(snapshot.app_versions):,} applications stay for good, such as "
             f"{min(snapshot.app_versions)[:100]!r}: look whether an id names a person"
         )
-    if texts := sorted(
-        name for name in snapshot.settings if name.partition(".")[0] in ("check", "default", "generated")
-    ):
-        found.append(f"expressions in settings may name values: {', '.join(texts)[:300]}")
+    found += _of_texts(snapshot)
     if finder.names_values(snapshot.layouts):
         found.append(
             "names of directories have values of the condition's columns, and logs of the store and of jobs may name "
@@ -47,6 +48,33 @@ def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -
             f"{kept[0].path!r:.300} ({kept[0].reason}); `dbio vacuum --untracked` deletes them after the retention"
         )
     return [*found, *hands.warnings]
+
+
+def _of_texts(snapshot: Snapshot) -> list[str]:
+    """What the log keeps of texts that people wrote: messages, expressions in settings, comments."""
+    with_notes = list[str]()
+    expressions, schemas = set[str](), set[bytes]()
+    for commit in snapshot.transactions:
+        if (info := commit.marker.dbio_commit) is None:
+            continue
+        if info.provenance and (info.provenance.message or info.provenance.labels):
+            with_notes.append(commit.tid)
+        expressions.update(it for it in info.settings or () if it.partition(".")[0] in _WITH_SQL)
+        schemas.add(bytes(info.schema))
+    found = list[str]()
+    if with_notes:
+        found.append(
+            f"messages and labels of {len(with_notes):,} commits stay, such as those of {with_notes[-1]}, and so do "
+            "those of undecided transactions: look with `dbio log` whether one names a value"
+        )
+    if expressions:
+        found.append(
+            f"expressions in settings, also in those of earlier commits, may name values: "
+            f"{', '.join(sorted(expressions))[:300]}"
+        )
+    if any(b'"comment"' in it for it in schemas):
+        found.append("comments of columns stay, also those of earlier commits: look whether one names a value")
+    return found
 
 
 def _of_versions(store: Store) -> list[str]:

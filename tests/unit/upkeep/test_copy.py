@@ -514,8 +514,15 @@ def test_nothing_is_copied_over_what_is_there(table: Table, clock: ManualClock, 
 def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
     table = Table.over(Table(tmp_path / "table").store)
     write(table)
-    with pytest.raises(InvalidInputError, match="lies in the table"):
-        table.copy(f"{table.url}/backup")
+    os.symlink(table.url, tmp_path / "link")
+    through_link = Table(tmp_path / "link")
+    for source, path in (
+        (table, f"{table.url}/backup"),
+        (table, through_link.url + "/it"),
+        (through_link, f"{table.url}/it"),
+    ):
+        with pytest.raises(InvalidInputError, match="lies in the table"):
+            source.copy(path)
     assert table.check().ok
 
 

@@ -1,5 +1,6 @@
 """Incremental copies: `Table.copy(incremental=True)`. Rules: PROTOCOL.md 9.12."""
 
+import os
 import random
 from datetime import timedelta
 from pathlib import Path
@@ -249,7 +250,8 @@ def test_a_commit_to_the_copy_meanwhile_ends_the_copy(table: Table, target: Tabl
 def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
     table = Table.over(Table(tmp_path / "table").store)
     write(table)
-    for path in (f"{table.url}/backup", table.url):
+    os.symlink(table.url, tmp_path / "link")
+    for path in (f"{table.url}/backup", table.url, tmp_path / "link" / "backup"):
         with pytest.raises(InvalidInputError, match="lies in the table"):
             table.copy(path, incremental=True)
 

@@ -155,7 +155,7 @@ class EntryMaker:
     def _refused(self, where: str, what: str) -> InvalidInputError:
         return InvalidInputError(
             f"{where} has {what}, which readers of Iceberg do not read as the table's type; nothing was published. "
-            f"{_REWRITE}"
+            "`dbio compact --rewrite-types` writes such files anew; then publish again, or publish in another format"
         )
 
 

@@ -224,6 +224,9 @@ class IcebergLayout:
     specs: list[_Spec]
     last_column_id: int
     last_partition_id: int
+    forgets: bool = False
+    """Whether a spec was left out, since a column of it is gone: then no snapshot of before can stay. Readers bind all
+    specs to the columns of now, and some fail altogether if a column is missing."""
 
     @classmethod
     def after(
@@ -247,7 +250,9 @@ class IcebergLayout:
         types = {it["id"]: it["type"] for it in fields}
         form = Form(schemas[-1], spec_id, [(it, types[it["source-id"]]) for it in partition])
         kept = KEPT_SNAPSHOTS + 1  # each snapshot has brought at most one
-        return cls(form, schemas[-kept:], specs[-kept:], last_column_id, last_partition_id)
+        lasting = [spec for spec in specs[-kept:] if all(it["source-id"] in types for it in spec.fields)]
+        forgets = len(lasting) < len(specs[-kept:])
+        return cls(form, schemas[-kept:], lasting, last_column_id, last_partition_id, forgets)
 
 
 def last_ids(before: IcebergMetadata | None) -> tuple[int, int]:

@@ -160,10 +160,11 @@ class _Next:
         )
         self._layout = IcebergLayout.after(before, self._schema.fields, self._schema.last_id, partition, partition_id)
         self._before = None if self._is_moved else before
+        forgets = forgets or self._layout.forgets
         self._parent = None if forgets or not self._before else self._before.current_snapshot_id
         self._kept = () if forgets or not self._before else self._before.snapshots
         form = before.form if before else None
-        self._is_other = form is None or form != self._layout.form
+        self._is_other = form is None or form != self._layout.form or self._layout.forgets
         self._is_other_form = form is None or (
             form.spec_id != self._layout.form.spec_id or has_other_types(form.schema["fields"], self._schema.fields)
         )

@@ -96,13 +96,14 @@ def test_nothing_is_left_of_change_files(by_day: bool) -> None:
 
 @layouts
 def test_nothing_is_left_in_publications(by_day: bool) -> None:
-    table = with_history(by_day=by_day, publish="delta,spark,symlink")
+    table = with_history(by_day=by_day, publish="delta,spark,symlink,iceberg")
     assert any(path.startswith("_delta_log/") for path in traces(table.store))
+    assert any(path.startswith("_iceberg/") and path.endswith(".avro") for path in traces(table.store))
     report = erase_person(table)
-    assert set(report.published) == {"delta", "spark", "symlink"}
+    assert set(report.published) == {"delta", "spark", "symlink", "iceberg"}
     assert_erased(table, report)
     write(table, {5: "dan"}, day="d5")
-    assert [it.is_new for it in table.publish(["delta", "spark", "symlink"])] == [False] * 3
+    assert [it.is_new for it in table.publish(["delta", "spark", "symlink", "iceberg"])] == [False] * 4
     assert table.check().ok
 
 
@@ -350,6 +351,21 @@ def test_what_cannot_be_understood_without_spark_erases_all_removed_files() -> N
     assert report.ok
     assert traces(table.store) == []
     assert any("without Spark" in it for it in report.remains)
+
+
+def test_texts_that_people_wrote_into_the_log_stay_and_are_named() -> None:
+    table = with_history(by_day=False)
+    assert not any("messages" in it or "settings" in it or "comments" in it for it in erase_person(table).remains)
+    columns = {**COLUMNS, "fields": [{**it, "metadata": {"comment": PERSON}} for it in COLUMNS["fields"]]}
+    with table.begin(message=f"all about {PERSON}") as transaction:
+        put_file(table, transaction.new_file(), {5: "di"}, "d5")
+        transaction.commit(columns)
+    table.set({"default.who": f"'{PERSON}'"})
+    table.set({"default.who": ""})
+    report = erase_person(table)
+    assert traces(table.store)
+    for what in ("messages and labels of 1 commits", "default.who", "comments of columns"):
+        assert any(what in it for it in report.remains), what
 
 
 def test_a_directory_that_is_no_table_is_refused() -> None:

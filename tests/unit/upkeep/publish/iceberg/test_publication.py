@@ -212,6 +212,30 @@ def test_a_change_of_columns_alone_is_published(table: Table) -> None:
     assert ids(memory_of(table)) == {"id": 1, "more": 2}
 
 
+def test_no_version_has_a_partition_spec_whose_column_is_gone(table: Table) -> None:
+    store = memory_of(table)
+
+    def overwrite(**kinds: str) -> Any:
+        (partition,) = [name for name in kinds if name != "id"]
+        with table.begin("overwrite", partition_by=[partition]) as transaction:
+            stage(table, transaction, partition={partition: "7"}, statistics={"id": Bounds(1, 9, 0)})
+            transaction.commit(schema_of(**kinds))
+        table.publish("iceberg")
+        body = iceberg_reader.metadata(store)
+        (current,) = [it for it in body["schemas"] if it["schema-id"] == body["current-schema-id"]]
+        known = {field["id"] for field in current["fields"]}
+        assert all(field["source-id"] in known for spec in body["partition-specs"] for field in spec["fields"])
+        used = {it["partition_spec_id"] for it in iceberg_reader.manifests(store)}
+        assert used <= {spec["spec-id"] for spec in body["partition-specs"]}
+        assert iceberg_reader.paths(store) == live(table)
+        return len(body["snapshots"]), body["default-spec-id"]
+
+    overwrite(id="long", day="string")
+    assert overwrite(id="long", hour="string") == (1, 1)  # the column of the spec before is gone, with its snapshots
+    assert overwrite(id="long", hour="integer") == (1, 2)  # another column with the same name
+    assert overwrite(id="long", hour="long") == (2, 2)  # the same column, wider
+
+
 # --- versions, and who else writes --------------------------------------------------------------------------------
 
 
