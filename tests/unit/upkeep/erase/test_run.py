@@ -32,7 +32,7 @@ from tests.erasing import (
     traces,
     write,
 )
-from tests.faults import fail_with, heal
+from tests.faults import fail_with, heal, once
 from tests.tiny_parts import in_both_forms
 from vacuum import vacuum_table
 
@@ -331,6 +331,43 @@ def test_rows_that_an_append_brings_meanwhile_are_reported_and_erased_by_the_nex
     assert not report.ok
     assert "erase again" in report.failed[0].message
     assert_erased(table, erase_person(table))
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["before the first checkpoint", "before the second"])
+def test_an_erasure_that_others_overtake_and_whose_checkpoint_they_purge_begins_again(at: int) -> None:
+    """Its number is free again, and the newest checkpoint knows nothing of what it forgets."""
+    table = with_history(by_day=False)
+    deleting(table)(WHERE)
+    later(table, minutes=5)
+    table.checkpoint()
+    number = table.snapshot().checkpoint.number
+    assert isinstance(table.store, MemoryStore)
+
+    def overtake() -> None:
+        for _ in range(2):
+            assert erase(table.store, table.clock, "user_id = 77", delete=_must_not).ok
+
+    table.store.before = once("put_if_absent", "_checkpoint_*", overtake, nth=1 + at)
+    report = erase_person(table, delete=_must_not)
+    heal(table.store)
+    assert table.snapshot().checkpoint.number >= number + 6
+    assert_erased(table, report)
+
+
+def test_a_checkpoint_that_another_process_writes_late_is_reported() -> None:
+    table = with_history(by_day=False)
+    assert isinstance(table.store, MemoryStore)
+    name = max(path for path in table.store.objects if path.startswith("_checkpoint_"))
+    old = table.store.get(name)
+
+    def write_late() -> None:
+        table.store.put_if_absent(name, old)
+
+    table.store.before = once("list_files", "_delta_log", write_late)
+    report = erase_person(table)
+    heal(table.store)
+    assert [it.path for it in report.failed] == [name]
+    assert_erased(table, erase_person(table, delete=_must_not))
 
 
 def test_what_the_store_does_not_delete_is_reported_and_deleted_by_the_next_run() -> None:
