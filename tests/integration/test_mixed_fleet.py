@@ -51,7 +51,7 @@ def test_the_code_that_runs_is_that_of_each_environment(
     is_apart = Path(earlier["libraries"]).is_relative_to(old.packages)
     assert is_apart == (libraries != "of this environment")
     if libraries == "lowest":
-        assert earlier["pyarrow"] < this["pyarrow"]
+        assert earlier["pyarrow"] != this["pyarrow"]
 
 
 class Model:
