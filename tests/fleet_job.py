@@ -1,8 +1,9 @@
-"""Acts on tables by a version of the package, which PYTHONPATH names: see fleet.py. It uses what all versions have."""
+"""Acts on tables by the version of the package that this Python has: see fleet.py. It uses what all versions have."""
 
 import json
 import sys
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,17 @@ from dbio_commit.commit import checkpoints
 _pending: list[Any] = []
 
 
-def code() -> str:
-    return str(Path(dbio.__file__).parent)
+def code() -> dict[str, Any]:
+    """What runs here: where the package and its modules lie, how it was installed, and the versions of libraries."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in ("dbio_commit", "vacuum")]
+    return {
+        "package": str(Path(dbio.__file__).parent),
+        "modules": sorted(str(module.__file__) for module in modules if getattr(module, "__file__", None)),
+        "path": sys.path,
+        "installed from": metadata.distribution("dbio-commit").read_text("direct_url.json"),
+        "pyarrow": pa.__version__,
+        "libraries": str(Path(pa.__file__).parents[1]),
+    }
 
 
 def tiny_parts() -> None:

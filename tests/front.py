@@ -13,12 +13,14 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from xml.sax.saxutils import unescape
 
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -53,7 +55,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 def main(service: str) -> None:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    start = {"s3": _s3, "azure": _azurite, "gcs": _fake_gcs}[service]
+    start = {"s3": _s3, "azure": lambda: _PendingCopies(_azurite()), "gcs": _fake_gcs}[service]
     server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
@@ -74,6 +76,8 @@ class Front:
             "POST /__faults": self._set_faults,
             "POST /__objects": self._create_objects,
         }
+        if isinstance(inner, _PendingCopies):
+            self._controls["POST /__copies/end"] = inner.end
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
         request = Request(environ)
@@ -103,8 +107,9 @@ class Front:
                 self._two.wait(2)
             self._two.reset()
             request.environ.pop("HTTP_IF_NONE_MATCH", None)
-        if fault in (None, "lost-answer", "dropped-answer", "looks-first"):
+        if fault in (None, "lost-answer", "dropped-answer", "looks-first", "pending"):
             environ = request.environ
+            environ["front.pending"] = fault == "pending"
             body = request.get_data()
             environ["wsgi.input"] = BytesIO(body)
             environ["CONTENT_LENGTH"] = str(len(body))
@@ -117,9 +122,12 @@ class Front:
         if self._service == "gcs":
             error = {"code": status, "message": "Injected.", "errors": [{"reason": code, "message": "Injected."}]}
             return Response(json.dumps({"error": error}), status, content_type="application/json")
-        xml = f"<?xml version='1.0' encoding='utf-8'?><Error><Code>{code}</Code><Message>Injected.</Message></Error>"
-        headers = {"x-ms-error-code": code} if self._service == "azure" else {}
-        return Response("" if request.method == "HEAD" else xml, status, headers, content_type="application/xml")
+        answer = _refuse(status, code)
+        if request.method == "HEAD":
+            answer.set_data(b"")
+        if self._service != "azure":
+            del answer.headers["x-ms-error-code"]
+        return answer
 
     def _is_absent(self, request: Request) -> bool:
         head = {name: value for name, value in request.environ.items() if name != "HTTP_IF_NONE_MATCH"}
@@ -141,6 +149,8 @@ class Front:
     def _reset(self, request: Request) -> Response:
         with self._lock:
             self._requests, self._faults = [], []
+        if isinstance(self._inner, _PendingCopies):
+            self._inner.forget()
         return Response(status=204)
 
     def _set_faults(self, request: Request) -> Response:
@@ -206,6 +216,80 @@ def _azurite() -> WSGIApplication:
             threading.Thread(target=azurite.stdout.read, daemon=True).start()  # so that it never blocks on a full pipe
             return _forward_to(int(listening[1]), keep=azurite)
     raise RuntimeError(f"Azurite did not start: {output}")
+
+
+class _PendingCopies:
+    """What Azurite lacks: copies of blobs that go on after their requests were answered."""
+
+    def __init__(self, inner: WSGIApplication) -> None:
+        self._inner = inner
+        self.forget()
+
+    def forget(self) -> None:
+        self._states: dict[str, str] = {}
+        """Of blobs, by their decoded paths: "pending" or "aborted". All others are as Azurite shows them."""
+        self._looks: dict[str, int] = {}
+        self._end_after: float = float("inf")
+
+    def end(self, request: Request) -> Response:
+        self._end_after = json.loads(request.get_data())
+        self._look(*self._states)
+        return Response(status=204)
+
+    def _look(self, *paths: str) -> None:
+        for path in paths:
+            self._looks[path] = self._looks.get(path, 0) + 1
+            if self._states.get(path) == "pending" and self._looks[path] > self._end_after:
+                del self._states[path]
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        request = Request(environ)
+        path = unquote(urlsplit(environ["REQUEST_URI"]).path)
+        comp, state = request.args.get("comp"), self._states.get(path)
+        answer: Response
+        if request.method in ("PUT", "DELETE") and state == "pending":
+            if comp == "copy":
+                self._states[path] = "aborted"
+                answer = Response(status=204)
+            else:
+                answer = _refuse(409, "PendingCopyOperation")
+        elif request.method in ("GET", "HEAD") and state and not comp:
+            self._look(path)
+            answer = Response.from_app(self._inner, environ, buffered=True)
+            if state := self._states.get(path):
+                answer.headers["x-ms-copy-status"] = state
+                answer.headers["x-ms-copy-progress"] = f"0/{answer.headers['Content-Length']}"
+            if state == "aborted":
+                answer.set_data(b"")
+                answer.headers["Content-Length"] = "0"
+        else:
+            answer = Response.from_app(self._inner, environ, buffered=True)
+            if request.method in ("PUT", "DELETE") and answer.status_code < 300:
+                self._states.pop(path, None)
+                if environ["front.pending"] and "x-ms-copy-status" in answer.headers:
+                    self._states[path] = answer.headers["x-ms-copy-status"] = "pending"
+                    self._look(path)
+            elif comp == "list" and self._states:
+                answer.set_data(re.sub(rb"<Blob>.*?</Blob>", self._in_listing(path), answer.get_data()))
+        return answer(environ, start_response)
+
+    def _in_listing(self, container: str) -> Callable[[re.Match[bytes]], bytes]:
+        def changed(blob: re.Match[bytes]) -> bytes:
+            name = re.search(rb"<Name>(.*?)</Name>", blob[0])
+            state = self._states.get(f"{container}/{unescape(name[1].decode())}") if name else None
+            text = blob[0]
+            if state:
+                text = re.sub(rb"<CopyStatus>.*?<", b"<CopyStatus>%s<" % state.encode(), text)
+            if state == "aborted":
+                text = re.sub(rb"<Content-Length>.*?<", b"<Content-Length>0<", text)
+            return text
+
+        return changed
+
+
+def _refuse(status: int, code: str) -> Response:
+    xml = f"<?xml version='1.0' encoding='utf-8'?><Error><Code>{code}</Code><Message>Injected.</Message></Error>"
+    return Response(xml, status, {"x-ms-error-code": code}, content_type="application/xml")
 
 
 def _fake_gcs() -> WSGIApplication:

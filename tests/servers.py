@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["lost-answer", "dropped-answer", "403", "409", "429", "500", "501", "503", "looks-first", "archived"]
+Kind = Literal[
+    "lost-answer", "dropped-answer", "403", "409", "429", "500", "501", "503", "looks-first", "archived", "pending"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Fault:
     403, 409 (S3 only: ConditionalRequestConflict), 429 (Google only), 500, 501, 503 (slow down): not carried out.
     archived: answered as of an object that Glacier, or the archive tier, has.
     looks-first (S3 only): a conditional PUT looks for the key, and writes once another one has looked, too.
+    pending (Azure only): a Copy Blob stays pending until it is aborted, or until `end_copies`. Meanwhile the blob shows
+    the size of the source, and refuses changes.
     Clients retry by themselves, so a fault that they are to see needs a higher `times`.
     """
 
@@ -111,6 +115,10 @@ class AzureServer(Server):
     connection_string: str
     account_name: str
     account_key: str
+
+    def end_copies(self, *, after_looks: int = 0) -> None:
+        """Copies that are pending, now or later, succeed after so many looks at each."""
+        self._control("POST", "/__copies/end", json.dumps(after_looks))
 
     def create_container(self, name: str) -> None:
         from azure.storage.blob import BlobServiceClient

@@ -6,6 +6,12 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 SLOW_TWINS = {
+    "test_no_bytes_of_a_table_s_files_pass_through_the_process": {"gcs-incremental", "s3-incremental"},
+    "test_a_copy_that_is_killed_while_the_service_copies_is_resumed_whole": {
+        "incremental-aborted",
+        "incremental-success",
+        "with its history-aborted",
+    },
     "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure", "gcs"},
     "test_2500_objects_are_listed_and_deleted": {"azure", "gcs", "s3"},
     "test_2500_objects_are_listed_by_directory": {"azure", "gcs", "s3"},

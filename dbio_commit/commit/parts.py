@@ -1,6 +1,6 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
@@ -26,13 +26,15 @@ from dbio_commit.protocol.parts import (
     Cut,
     Dropped,
     Key,
+    Merge,
     Part,
     PartKind,
     State,
     plan_cut,
     plan_cuts_of_all,
     plan_merges,
-    plan_merges_of_all,
+    plan_merges_of_forgotten,
+    tighten_cuts,
 )
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
@@ -100,8 +102,8 @@ def write_changes(
     memory. `checkpoint` has no transactions, and the `known_since` of the one before it.
 
     `gone` has the removed files that are deleted, and the rest is as `condense` takes it. Unless it `is_due`, returns
-    None, and writes nothing, if no path is forgotten. With `erases`, all parts with files are written anew, so that
-    none has rows or statistics of forgotten paths.
+    None, and writes nothing, if no path is forgotten. With `erases`, no part of the new root has rows or statistics of
+    forgotten paths: of this checkpoint, or of earlier ones.
     """
     number, before = checkpoint.number, snapshot.checkpoint
     if not isinstance(before.commits, StoredCommits):
@@ -169,15 +171,18 @@ def _merged(
 ) -> Checkpoint:
     """The root with the parts of the one before it and with these new ones, after the merges that are due.
 
-    With `erases`, all parts with files are merged: first those that lie in several ranges, then those of each range.
+    With `erases`, parts with rows of forgotten paths are merged: first those that lie in several ranges, then those of
+    each range that has such rows. A range without them is not read by the merges, and not written anew.
     """
     number = checkpoint.number
     parts = [*before.parts, *written]
     cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, log)]
     reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
-    for plan in (plan_cuts_of_all, plan_merges_of_all) if erases else (plan_merges,):
-        for merge in plan(parts, cuts, LIMITS):
+
+    def carry_out(merges: Iterable[Merge]) -> None:
+        nonlocal parts, cuts
+        for merge in merges:
             kind = merge.parts[0].kind
             pieces, new_cuts = merging.merge(reader, merge)
             since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
@@ -185,8 +190,17 @@ def _merged(
             gone = {part.name for part in merge.parts}
             parts = [*(part for part in parts if part.name not in gone), *merged]
             into = [it.name for it in merged]
-            dropped += [Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts]
+            dropped.extend(Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts)
             cuts = sorted([*cuts, *new_cuts])
+
+    forgetful = reader.forgetful(parts) if erases else frozenset()
+    if not forgetful:
+        carry_out(plan_merges(parts, cuts, LIMITS))
+    else:
+        carry_out(plan_cuts_of_all(parts, cuts, LIMITS))
+        forgetful |= reader.forgetful([part for part in parts if names.part_number(part.name) == number])
+        carry_out(plan_merges_of_forgotten(parts, cuts, forgetful, LIMITS))
+        cuts = tighten_cuts(parts, cuts)
     return replace(
         checkpoint,
         commits=StoredCommits(PartReader(store, number), parts),

@@ -5,7 +5,7 @@ encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
@@ -238,15 +238,21 @@ def plan_cuts_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits 
     return [Merge(loose, _is_whole(loose, parts), cuts=cuts)] if cuts and loose else []
 
 
-def plan_merges_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
-    """Merges that write all parts with files anew, range by range, without what is forgotten: after the merge of
-    `plan_cuts_of_all`."""
+def plan_merges_of_forgotten(
+    parts: Sequence[Part], cuts: Sequence[Key], forgetful: Collection[str], limits: Limits = LIMITS
+) -> list[Merge]:
+    """Merges after which no part has rows of forgotten paths: after the merge of `plan_cuts_of_all`.
+
+    `forgetful` names the parts with a row that is `gone`. Such a row and the rows that it hides have one key, and so
+    they lie in one range: ranges without such parts stay as they are.
+    """
     ranged: dict[int | None, list[Part]] = {}
     for part in parts:
         if part.kind == "files":
             ranged.setdefault(_range_of(part, cuts), []).append(part)
+    due = [where for where, each in ranged.items() if any(part.name in forgetful for part in each)]
     found: list[Merge] = []
-    for where in sorted(ranged, key=lambda it: -1 if it is None else it):
+    for where in sorted(due, key=lambda it: -1 if it is None else it):
         pieces = (
             plan_cut(_rows(ranged[where]), cuts, limits).pieces
             if where is None
@@ -254,6 +260,16 @@ def plan_merges_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limit
         )
         found.append(Merge(ranged[where], _is_whole(ranged[where], parts), pieces=pieces))
     return found
+
+
+def tighten_cuts(parts: Sequence[Part], cuts: Sequence[Key]) -> list[Key]:
+    """The cuts, each moved up to the first key above it: then they name no key of a forgotten path only. Each part with
+    files lies in one range, as after the merge of `plan_cuts_of_all`."""
+    firsts: dict[int, Key] = {}
+    for part in parts:
+        if part.kind == "files" and (where := _range_of(part, cuts)):
+            firsts[where] = min(part.first, firsts.get(where, part.first))
+    return sorted(firsts.values())
 
 
 def _range_of(part: Part, cuts: Sequence[Key]) -> int | None:

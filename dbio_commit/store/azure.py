@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from adlfs import AzureBlobFileSystem
 from azure.core import MatchConditions
@@ -23,6 +23,7 @@ from dbio_commit.base.errors import AccessDeniedError, DbioError, InvalidInputEr
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import DESCRIPTOR, split
+from dbio_commit.store.azure_copy import SOURCE_LIMIT, abort_pending, copy_blob, is_pending
 from dbio_commit.store.contract import Listing, Tail, Unfinished, too_large
 from dbio_commit.store.fsspec_store import FsspecStore, tail_of, without_user
 from dbio_commit.store.location import Location
@@ -215,7 +216,39 @@ class AzureStore(FsspecStore):
         return self.delete_singly(paths)
 
     def delete_one(self, path: str) -> object:
-        return self._on_loop(lambda: self._blob(path).delete_blob())
+        async def delete() -> None:
+            blob = self._blob(path)
+            try:
+                await blob.delete_blob()
+            except HttpResponseError as error:
+                if not is_pending(error):
+                    raise
+                await abort_pending(blob)
+                await blob.delete_blob()
+
+        return self._on_loop(delete)
+
+    def copy_within(self, source: Self, path: str, copy: str) -> bool:
+        url, _, signature = source._blob(path).url.partition("?")
+        if signature:
+            raise StoreError(
+                "a shared access signature (SAS) is for one place, and is not given to the service as the right to "
+                "another: give an account key or an identity, so that it copies by itself"
+            )
+        if len(url) > SOURCE_LIMIT:
+            return False
+        return self._on_loop(lambda: copy_blob(url, self._blob(copy)))
+
+    def unfinished_copies(self) -> Collection[str]:
+        async def list_copies() -> set[str]:
+            blobs = self._client().list_blobs(name_starts_with=self._prefix, include=["copy"])
+            return {
+                blob.name.removeprefix(self._prefix)
+                async for blob in blobs
+                if blob.copy.status not in (None, "success")
+            }
+
+        return self._run("list", "", list_copies)
 
     def check_spelling(self, directories: Iterable[str]) -> None:
         if cut := next(filter(self.may_respell, directories), None):

@@ -5,7 +5,7 @@ Paths are relative to the root of the table, with "/" between components. The ca
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -226,9 +226,17 @@ class Store(ABC):
 
         The copy appears at once, as from `open_write`. False if nothing was copied: the stores are not of one service,
         the service does not copy objects, or it refused, for example since the credentials of this store may not read
-        the source. Then copy the bytes. S3 and Google copy in one bucket, and between buckets of one endpoint.
+        the source. Then copy the bytes. S3 and Google copy in one bucket, and between buckets of one endpoint, Azure
+        within one storage account. If the process is killed, Azure may leave an object that is not whole.
         """
         return False
+
+    def unfinished_copies(self) -> Collection[str]:
+        """The objects below the root that `copy_from` has begun, and that are not whole. Their sizes prove nothing.
+
+        Only Azure has any: copies that are pending, and those that failed or were aborted. One listing of all objects.
+        """
+        return ()
 
     @abstractmethod
     def make_durable(self, paths: Iterable[str]) -> None:

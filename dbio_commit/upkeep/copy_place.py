@@ -13,6 +13,7 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.store import Store
 
 
@@ -58,13 +59,19 @@ def has_all(target: Store, last_turn: int) -> bool:
 
 
 def clear(target: Store) -> Mapping[str, int]:
-    """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path."""
+    """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path.
+
+    The size of a file whose copy is not whole is UNKNOWN_SIZE.
+    """
     entries = target.list_files()
     markers = [it.path for it in entries if it.path == names.DESCRIPTOR or names.parse_log_name(it.path)]
     for some in (_FIRST, (Kind.CHECKPOINT,), ("",)):  # in this order, so that `has_all` sees it if this is killed
         for error in target.delete_many([path for path in markers if path.startswith(some)]).values():
             raise error
-    return {it.path: it.size for it in entries if names.is_data_file(it.path)}
+    unfinished = target.unfinished_copies()  # after the sizes, which a copy may change
+    return {
+        it.path: UNKNOWN_SIZE if it.path in unfinished else it.size for it in entries if names.is_data_file(it.path)
+    }
 
 
 _FIRST = (names.DESCRIPTOR, Kind.PURGE)

@@ -285,9 +285,10 @@ def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> t
 
 
 def _copied_by(target: Store, tid: str) -> dict[str, tuple[str, int]]:
-    """The path and the size of each copy that the transaction has made, by the UUID in its name."""
-    found = ((key_in(it.path), it) for it in target.each_file() if names.is_of(it.path, tid))
-    return {key: (it.path, it.size) for key, it in found if key}
+    """The path and the size of each whole copy that the transaction has made, by the UUID in its name."""
+    found = [(key, it) for it in target.each_file() if names.is_of(it.path, tid) and (key := key_in(it.path))]
+    unfinished = target.unfinished_copies() if found else ()  # after the sizes, which a copy may change
+    return {key: (it.path, it.size) for key, it in found if it.path not in unfinished}
 
 
 def _stage(

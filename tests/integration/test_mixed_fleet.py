@@ -1,24 +1,57 @@
 """Two versions of this package at work on one table: each reads what the other wrote, or refuses by name."""
 
+import json
 import random
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.fleet import ROOT, Machine, Refused, unpack
+from tests.fleet import ROOT, THIS, Installation, Libraries, Machine, Refused, install
+
+EACH = ["of this environment", *(pytest.param(it, marks=pytest.mark.long) for it in ("newest", "lowest"))]
+
+
+@pytest.fixture(scope="module", params=EACH)
+def libraries(request: pytest.FixtureRequest) -> Libraries:
+    """What the earlier version runs with. The newest and the lowest come from the index."""
+    found: Libraries = request.param
+    return found
 
 
 @pytest.fixture(scope="module")
-def old_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("old"))
+def old(libraries: Libraries, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return install(tmp_path_factory.mktemp("old"), libraries)
 
 
 @pytest.fixture(scope="module")
-def machines(old_code: Path) -> Iterator[list[Machine]]:
+def machines(old: Installation) -> Iterator[list[Machine]]:
     """One with the earlier version, and one with this version."""
-    with Machine(old_code) as old, Machine(ROOT) as new:
-        yield [old, new]
+    with Machine(old) as earlier, Machine(THIS) as this:
+        yield [earlier, this]
+
+
+def test_the_code_that_runs_is_that_of_each_environment(
+    machines: list[Machine], old: Installation, libraries: Libraries, tmp_path: Path
+) -> None:
+    for machine in machines:
+        machine.ask("write", str(tmp_path / "table"), "append", [1])
+        assert machine.ask("vacuum", str(tmp_path / "table")) == []  # which imports more modules
+    earlier, this = (machine.ask("code") for machine in machines)
+    assert len(earlier["modules"]) > 100
+    assert all(Path(module).is_relative_to(old.packages) for module in earlier["modules"])
+    assert all(Path(module).is_relative_to(ROOT) for module in this["modules"])
+    assert not {str(ROOT), str(ROOT / "tests")} & {*earlier["path"]}
+    assert old.differences() == [], "what is installed is not the commit"
+    assert old.archive
+    installed = json.loads(earlier["installed from"])
+    assert installed["url"] == old.archive.as_uri()
+    assert installed["archive_info"]["hash"] == f"sha256={sha256(old.archive.read_bytes()).hexdigest()}"
+    is_apart = Path(earlier["libraries"]).is_relative_to(old.packages)
+    assert is_apart == (libraries != "of this environment")
+    if libraries == "lowest":
+        assert earlier["pyarrow"] != this["pyarrow"]
 
 
 class Model:
@@ -64,7 +97,7 @@ def act(machine: Machine, path: str, model: Model, choices: random.Random) -> No
 @pytest.mark.parametrize("form", ["one body", "tiny parts"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_versions_see_every_state_that_either_of_them_made(
-    machines: list[Machine], old_code: Path, tmp_path: Path, seed: int, form: str
+    machines: list[Machine], tmp_path: Path, seed: int, form: str
 ) -> None:
     choices, path, model = random.Random(seed), str(tmp_path / "table"), Model()
     if form == "tiny parts":

@@ -40,13 +40,22 @@ JOB = """
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
+    def said(commit):
+        by = commit.provenance
+        here = by.spark_application == spark.conf.get("spark.app.id") and bool(by.host and by.user and by.process)
+        return [commit.message, dict(commit.labels), by.spark_job, here]
+
+    note = {"message": "load of the night", "labels": {"team": "sales"}}
+
     # write and read, in all modes
     path = f"{root}/modes"
     commit = dbio.write(numbers(0, 4), path, partition_by="day")
     found["metrics"] = dict(commit.metrics)
     found["nulls"] = [file.statistics["id"].nulls for file in commit.files]
     pinned = dbio.read(spark, path)
-    dbio.write(numbers(4, 6), path)
+    spark.addTag("nightly")
+    found["provenance"] = [said(dbio.write(numbers(4, 6), path, **note))]
+    spark.removeTag("nightly")
     found["append"] = ids(dbio.read(spark, path))
     dbio.write(numbers(11, 12), path, mode="overwrite_partitions")
     found["overwrite_partitions"] = ids(dbio.read(spark, path))
@@ -65,7 +74,9 @@ JOB = """
     path = f"{root}/rows"
     dbio.write(numbers(0, 10), path)
     kept = dbio.write(numbers(30, 40), path).added
-    deleted = dbio.delete(spark, path, "id = 3").metrics["numDeletedRows"]
+    deletion = dbio.delete(spark, path, "id = 3", **note)
+    deleted = deletion.metrics["numDeletedRows"]
+    found["provenance"].append(said(deletion))
     updated = dbio.update(spark, path, {"day": "concat(day, '!')"}, "id IN (4, 5)").metrics["numUpdatedRows"]
     dbio.write(numbers(20, 21), path, mode="overwrite", replace_where="id IN (0, 20)")
     found["rows"] = {
@@ -167,12 +178,16 @@ JOB = """
         numbers(0, 4).write.format("dbio").mode("append").option("partitionBy", "day").save(path)
         frame = spark.read.format("dbio").load(path)
         found["source"] = [ids(frame), frame.where("id < 2").count(), frame.count(), frame.dtypes]
-        numbers(7, 9).write.format("dbio").mode("overwrite").save(path)
+        options = {"message": note["message"], "labels": json.dumps(note["labels"])}
+        numbers(7, 9).write.format("dbio").mode("overwrite").options(**options).save(path)
+        found["provenance"].append(said(dbio.Table(path).history()[0]))
         found["source overwrite"] = [ids(frame), ids(spark.read.format("dbio").load(path))]
     found["functions"] = [
         spark.sql("SELECT * FROM dbio_files(:path)", {"path": path}).count(),
         [row.operation for row in spark.sql("SELECT * FROM dbio_history(:path)", {"path": path}).collect()],
     ]
+    history = spark.sql("SELECT message, spark_job FROM dbio_history(:path)", {"path": f"{root}/modes"}).collect()
+    found["told"] = [[row.message, row.spark_job] for row in history if row.message]
 
     # what it cannot do is refused, and the rest works
     found["parquet"] = error_of(lambda: dbio.enable(spark, parquet=True))
@@ -311,6 +326,15 @@ def test_the_data_source_works_over_connect(found: dict[str, Any]) -> None:
 
 def test_the_functions_work_over_connect(found: dict[str, Any]) -> None:
     assert found["functions"] == [2, ["overwrite", "append"]]
+
+
+def test_commits_over_connect_record_the_application_the_tags_and_what_the_caller_says(found: dict[str, Any]) -> None:
+    """A Connect session has no descriptions of jobs: its tags stand for the job."""
+    message, labels = "load of the night", {"team": "sales"}
+    written, *others = found["provenance"]
+    assert written == [message, labels, "nightly", True]
+    assert others == [[message, labels, None, True]] * (1 if spark35.IS_USED else 2)
+    assert found["told"] == [[message, "nightly"]]
 
 
 def test_s3_works_over_connect_with_options_and_settings(found: dict[str, Any]) -> None:

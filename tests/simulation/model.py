@@ -4,6 +4,7 @@ It sees objects appear and disappear, and reads commit markers by itself; of the
 a reader on a copy of the store that nothing disturbs. The directory scope has its own model, in `directories`.
 """
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -136,6 +137,10 @@ class Model:
     """What is in each file, one row after the other, also when it is gone."""
     restoring: dict[str, Asked] = field(default_factory=dict)
     """By who is about to restore the table: its transaction begins within the package."""
+    erasing: dict[str, frozenset[bytes]] = field(default_factory=dict)
+    """By who erases them: the rows."""
+    _erased: set[str] = field(default_factory=set)
+    """Files that an erasure deleted, earlier than a vacuum would."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
     _written: dict[str, datetime] = field(default_factory=dict)
     """What no transaction wrote, and when it came."""
@@ -194,8 +199,11 @@ class Model:
         self.deletions += 1
         if path in self.live:
             raise Violation(f"I4: the live file {path} was deleted")
-        if (at := self._removed_at.get(path)) is not None and self.world.now - at < self.promised:
-            raise Violation(f"I4: {path} was deleted {self.world.now - at} after it was removed")
+        at = self._removed_at.get(path)
+        if at is not None and self.world.now - at < self.promised:
+            if not self._may_be_erased(path):
+                raise Violation(f"I4: {path} was deleted {self.world.now - at} after it was removed")
+            self._erased.add(path)
         if (came := self._written.get(path)) is not None:
             if not self.untracked or self.world.now - came < self.promised:
                 raise Violation(f"I4: {path}, which no transaction wrote, was deleted {self.world.now - came} later")
@@ -209,6 +217,19 @@ class Model:
             is_part = path.startswith(Kind.PART)
             self.world.happened(f"purge of {Kind.PART if is_part else path.rstrip('0123456789')}")
             self._check_store(f"{path} was deleted")
+
+    def _may_be_erased(self, path: str) -> bool:
+        """Whether an erasure deletes the file: for its rows, or since a marker goes that alone shows what it is."""
+        rows = self.erasing.get(self._who())
+        if rows is None:
+            return False
+
+        def is_doomed(path: str) -> bool:
+            return path not in self.world.store.objects or not rows.isdisjoint(self.rows_of(path))
+
+        return is_doomed(path) or any(
+            path in it.added | it.removed and any(map(is_doomed, it.added)) for it in self.decided.values()
+        )
 
     @property
     def removed(self) -> Collection[str]:
@@ -383,9 +404,12 @@ class Model:
         writer = self.decided[self._adder(path)]
         return writer.step > turn_taken and writer.is_blind
 
+    def rows_of(self, path: str) -> Collection[bytes]:
+        """Of a file, also when it is gone; none of one that was there before the simulation."""
+        return rows_in(self.rows.get(path, b""))
+
     def _rows_of(self, paths: Iterable[str]) -> Counter[bytes]:
-        return Counter(rows[i : i + ROW_BYTES] for rows in map(self.rows.__getitem__, paths)
-                       for i in range(0, len(rows), ROW_BYTES))  # fmt: skip
+        return Counter(row for path in paths for row in rows_in(self.rows[path]))
 
     def as_of(self, at: datetime) -> State:
         return self._state_of({tid for tid, decision in self.decided.items() if decision.modified <= at})
@@ -624,9 +648,27 @@ class Model:
 
     def check_pinned(self, snapshot: Snapshot, *, age: timedelta) -> None:
         """I4: what a reader has pinned is there for as long as the retention says."""
-        gone = {file.path for file in snapshot.files} - self.world.store.objects.keys()
+        gone = {file.path for file in snapshot.files} - self.world.store.objects.keys() - self._erased
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
+
+    def check_erased(self, rows: frozenset[bytes], *, since: int) -> None:
+        """10.6: of files with these rows that were committed before step `since`, nothing is left."""
+        objects = self.world.store.objects
+        held = {
+            path: tid
+            for tid, decision in self.decided.items()
+            for path in decision.added
+            if decision.step <= since and not rows.isdisjoint(self.rows_of(path))
+        }
+        if left := held.keys() & objects.keys():
+            raise Violation(f"an erasure left the files {sorted(left)}")
+        if left := {names.committed(tid) for tid in held.values()} & objects.keys():
+            raise Violation(f"an erasure left the markers {sorted(left)}")
+        for name in filter(lambda path: path.startswith(Kind.CHECKPOINT), objects):
+            text = gzip.decompress(objects[name][0]).decode()
+            if left := {path for path in held if names.split(path)[1] in text}:
+                raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
 
     def check_committed(self, tid: str, commit: Commit | None = None) -> None:
         """What a writer was told is so; leaving `with` tells nothing but that."""
@@ -695,6 +737,11 @@ class Model:
             decision = self.decided.get(tid)
             if decision is not None and not decision.is_abort:
                 raise Violation(f"I3: {tid} was reported as not committed, and is")
+
+
+def rows_in(body: bytes) -> list[bytes]:
+    """The rows in a file."""
+    return [body[i : i + ROW_BYTES] for i in range(0, len(body), ROW_BYTES)]
 
 
 def _directories(paths: Iterable[str]) -> frozenset[str]:

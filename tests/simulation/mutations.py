@@ -62,6 +62,7 @@ from dbio_commit.protocol.versions import VersionFate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.upkeep import restore, staged_copies
+from dbio_commit.upkeep.erase import run as erasing
 from dbio_commit.upkeep.vacuum import directory_plan, table_plan
 from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
@@ -1261,4 +1262,25 @@ def believe_a_torn_listing() -> Iterator[None]:
 def purge_markers_that_hide_files() -> Iterator[None]:
     """In the directory scope, markers go whether or not the files are left that they hide."""
     with patch.object(directory_plan, "_may_go", lambda *arguments: True):
+        yield
+
+
+# --- erasures -----------------------------------------------------------------------------------------------------
+
+
+@mutation("erasures", "an erasure left", first=2)
+def erase_nothing_that_was_removed_before() -> Iterator[None]:
+    """An erasure looks for the rows only in what it removes itself, and in what its snapshot shows as live."""
+    with patch.object(erasing, "removed_files", lambda commits, live: []):
+        yield
+
+
+@mutation("erasures", "an erasure left", first=2)
+def keep_the_paths_of_erased_files() -> Iterator[None]:
+    """The checkpoints of an erasure forget nothing."""
+
+    def write(*arguments: Any, gone: object = None, **how: Any) -> str | None:
+        return checkpoints.write_checkpoint(*arguments, **how)
+
+    with patch.object(erasing, "write_checkpoint", write):
         yield

@@ -27,11 +27,12 @@ from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
+from dbio_commit.upkeep.erase import run as erase
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import tiny_parts
 
-from . import actors, life_of_parts, streams
+from . import actors, erasures, life_of_parts, streams
 from .actors import Stage
 from .directories import DirectoryModel
 from .model import Model
@@ -117,6 +118,7 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
                 patch.object(listing, "STATISTICS_BYTES", statistics_bytes),
                 patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
                 patch.object(begin, "checkpoint_every", lambda: every),
+                patch.object(erase, "Finder", erasures.RowFinder),
             ):
                 cast.cast(world, stage, chance)
                 world.run()

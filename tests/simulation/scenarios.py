@@ -9,7 +9,7 @@ from dbio_commit.feed.feed import Most
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.markers.commit import Operation
 
-from . import actors, streams
+from . import actors, erasures, streams
 from .actors import Stage
 from .world import DAY_S, HOUR_S, Actor, Risks, SimClock, World
 
@@ -103,6 +103,11 @@ def streaming_risks(chance: random.Random) -> Risks:
 def restoring_risks(chance: random.Random) -> Risks:
     """Whoever restores may take hours."""
     return replace(any_risks(chance), stall=chance.choice((0, 0.02, 0.08)), stalls_s=(1, 60, 120, HOUR_S))
+
+
+def erasing_risks(chance: random.Random) -> Risks:
+    """No request is on its way for longer than an erasure waits for markers."""
+    return replace(any_risks(chance), late_s=(0.5, 30.0), stalls_s=(1, 60, 120, HOUR_S), skew=timedelta())
 
 
 def clock_risks(chance: random.Random) -> Risks:
@@ -324,6 +329,19 @@ def _parts(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, *(world.spawn(f"slow-reader{i}", slow, stalls_s=(1,)) for i in range(2))]
 
 
+def _erasures(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Rows are erased beside writers, compactions and vacuums, of which some die, and so does who erases."""
+    operations: Sequence[Operation] = ("append", "append", "overwrite", "rewrite")
+    writer = actors.writer(stage, transactions=4, operations=operations, apps=0.1, naps_s=(0, 1.0, 60.0, 1900.0))
+    cast = [world.spawn(f"writer{i}", writer) for i in range(2)]
+    cast.append(world.spawn("compactor", streams.compactor(stage, runs=2)))
+    for i in range(chance.randint(1, 2)):
+        cast.append(world.spawn(f"eraser{i}", erasures.eraser(stage, erasures=3), after_s=chance.choice((5.0, 600.0))))
+    vacuum = actors.vacuumer(stage, runs=3, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0, 3))
+    cast.append(world.spawn("vacuum", vacuum))
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
 def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Queries that write, some by two drivers at once, and such that read, beside all that others do to a table."""
     cast = list[Actor]()
@@ -523,6 +541,7 @@ SCENARIOS = {
     "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
+    "erasures": Scenario(risks=erasing_risks, cast=_erasures, share=0, retentions_hours=(48,)),
     "slow": Scenario(risks=slow_risks, cast=_slow, share=0),
     "parts": Scenario(
         risks=stalls(60, 1900, 2 * HOUR_S, likely=0.02, kill=0.002, faults=0.005),

@@ -117,6 +117,13 @@ def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds
     assert {event: count for event in PARTS if (count := outcome.events[event]) < outcome.runs} == {}
 
 
+def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:
+    """`make test-long` has 200 seeds. PROTOCOL.md 10.6."""
+    outcome = simulate_all(range(4), "erasures")
+    assert outcome.events["rows were erased"] >= outcome.runs
+    assert outcome.events["an erasure was not complete"]
+
+
 @pytest.mark.parametrize(("seed", "scenario"), [*((seed, None) for seed in range(6)), (0, life_of_parts.SCENARIO)])
 def test_a_seed_replays_step_by_step(seed: int, scenario: str | None) -> None:
     first, second = (simulate(seed, scenario=scenario, trace=True).trace for _ in range(2))

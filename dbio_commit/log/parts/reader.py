@@ -89,6 +89,12 @@ class PartReader:
         """The rows of parts, part by part."""
         return list(self.store.in_parallel(self.table, parts))
 
+    def forgetful(self, parts: Sequence[Part]) -> frozenset[str]:
+        """The names of the parts with files that have a row which says that a path is forgotten. Reads them all."""
+        files = [part for part in parts if part.kind == "files"]
+        found = self.store.in_parallel(lambda part: rows.has_gone(self.table(part)), files, at_once=2)
+        return frozenset(part.name for part, has in zip(files, found, strict=True) if has)
+
     def _absent(self, part: Part) -> Exception:
         newest = parse_log(self.store.list_log(Kind.CHECKPOINT)).last_checkpoint
         if newest > self._newest:

@@ -289,9 +289,14 @@ _KINDS_OF: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: 
 # --- to transactions ----------------------------------------------------------------------------------------------
 
 
+def has_gone(files: pa.Table) -> bool:
+    """Whether a row says that a path is forgotten."""
+    return bool(pc.any(files["gone"]).as_py())
+
+
 def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
     """The rows without those that are forgotten. `keep_gone` keeps the rows that say so, each once."""
-    if not pc.any(files["gone"]).as_py():
+    if not has_gone(files):
         return files
     is_gone = files.filter(files["gone"])
     gone = set(zip(*(listed(is_gone[name]) for name in _IDENTITY), strict=True))

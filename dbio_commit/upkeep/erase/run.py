@@ -21,6 +21,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason, Why
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
@@ -170,7 +171,8 @@ class _Erasure(TableVacuum):
         return published
 
     def _erase(self) -> bool:
-        """One attempt. False if another process was faster to write a checkpoint: then nothing is lost, look again."""
+        """One attempt. False if another process was faster to write or to purge a checkpoint: then nothing is lost, and
+        markers or checkpoints may be left. Look again."""
         self._hands.set_time()  # before any listing
         snapshot = read_snapshot(self._store, self._clock)
         self._seen = {*snapshot.log.pending} - snapshot.checkpoint.covered
@@ -189,14 +191,13 @@ class _Erasure(TableVacuum):
                 )
         prove_store(self._store)
         first = write_checkpoint(self._store, self._clock, snapshot, gone=AllBut(left.paths), again=True, erases=True)
-        if first is None:
+        if first is None or not self._purge_before(first, left):
             return False
-        self._purge_before(first, left)
         if snapshot.checkpoint.is_root or self._newest().checkpoint.is_root:
             # the root names the parts that it has dropped, with their directories, until their objects are gone
-            if (again := write_checkpoint(self._store, self._clock, self._newest(), again=True)) is None:
+            again = write_checkpoint(self._store, self._clock, self._newest(), again=True)
+            if again is None or not self._purge_before(again, left):
                 return False
-            self._purge_before(again, left)
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
@@ -251,13 +252,24 @@ class _Erasure(TableVacuum):
     def _newest(self) -> Snapshot:
         return read_snapshot(self._store, self._clock)
 
-    def _purge_before(self, first: str, left: Left) -> None:
-        """Deletes what the log has of earlier states, once a second checkpoint records what the first does."""
+    def _is_newest(self, number: int) -> bool:
+        """Whether the checkpoint is the newest. Otherwise it may be one that came late, under a number that another
+        process had purged: then the newer ones know nothing of what it forgets."""
+        return parse_log(self._store.list_log(Kind.CHECKPOINT)).last_checkpoint == number
+
+    def _purge_before(self, first: str, left: Left) -> bool:
+        """Deletes what the log has of earlier states, once a second checkpoint records what the first does.
+
+        False if the first one came late, or if another process has purged it: then something may be left.
+        """
         self._first = int(first.rpartition("_")[2])
-        if self._newest().checkpoint.number == self._first:
-            write_checkpoint(self._store, self._clock, self._newest(), again=True)
+        if not self._is_newest(self._first):
+            return False
+        write_checkpoint(self._store, self._clock, self._newest(), again=True)
         self._hands.checkpoint = first
         snapshot = self._newest()
+        if self._first not in snapshot.log.checkpoints:
+            return False
         if snapshot.checkpoint.number <= self._first:
             raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
         purged = self._purge(snapshot, left)
@@ -268,6 +280,8 @@ class _Erasure(TableVacuum):
             self._delete_parts(snapshot, purged)
         finally:
             self._hands.horizons = horizons
+        marked = self._doomed.flagged & parse_log(self._store.list_log(Kind.COMMITTED)).committed.keys()
+        return not marked or bool(self._hands.failed)
 
     def _plan_purge(self, snapshot: Snapshot, left: Left) -> tuple[PurgeBy, list[list[Candidate]]]:
         """The markers of flagged transactions, and all checkpoints before the first that has nothing of them."""
@@ -303,8 +317,16 @@ class _Erasure(TableVacuum):
             self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
 
     def _still_pending(self) -> Sequence[Pending]:
-        """The transactions that had begun when the rows were deleted, and may have read them before."""
+        """The transactions that had begun when the rows were deleted, and may have read them before.
+
+        Also looks whether a process that had stood still has written a checkpoint late.
+        """
         log = parse_log(self._store.list_log())
+        for number in log.checkpoints:
+            if number < self._first and not self._hands.dry_run:
+                self._hands.failed[names.checkpoint(number)] = (
+                    "another process wrote it late, and it may have values of such rows: erase again"
+                )
         retention = timedelta(hours=self._hands.options.retention_hours)
         return [
             Pending(tid=tid, since=log.started[tid].modified, until=log.started[tid].modified + retention)

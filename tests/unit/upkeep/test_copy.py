@@ -406,6 +406,19 @@ def test_a_copied_file_of_the_wrong_size_is_copied_again(tmp_path: Path, wrong: 
     assert contents(target) == contents(table)
 
 
+def test_a_file_whose_copy_is_not_whole_is_copied_again_whatever_its_size(
+    table: Table, clock: ManualClock, days: list[str], target: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(table, target)
+    assert isinstance(target.store, MemoryStore)
+    path = min(live(table))
+    target.store.put(path, bytes(target.store.stat(path).size))
+    monkeypatch.setattr(target.store, "unfinished_copies", lambda: {path})
+    report = copy_table(table.store, target.store, clock)
+    assert (report.copied_files, report.resumed_files) == (1, 5)
+    assert contents(target) == contents(table)
+
+
 def test_nothing_goes_on_with_a_copy_of_another_table_or_with_a_dropped_one(
     table: Table, clock: ManualClock, days: list[str], target: Table
 ) -> None:

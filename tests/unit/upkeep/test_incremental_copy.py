@@ -343,9 +343,9 @@ def interrupt(table: Table, target: Table) -> None:
     heal(target.store)
 
 
-@pytest.mark.parametrize("wrong", ["shorter", "gone"])
-def test_a_copy_of_the_wrong_size_is_made_again_under_another_name(
-    table: Table, clock: ManualClock, target: Table, wrong: str
+@pytest.mark.parametrize("wrong", ["shorter", "gone", "not whole"])
+def test_a_copy_that_is_not_whole_is_made_again_under_another_name(
+    table: Table, clock: ManualClock, target: Table, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(table, bodies=[b"11", b"22"])
     interrupt(table, target)
@@ -353,8 +353,10 @@ def test_a_copy_of_the_wrong_size_is_made_again_under_another_name(
     one = min(copies_made(target))
     if wrong == "shorter":
         target.store.put(one, b"1")
-    else:
+    elif wrong == "gone":
         target.store.delete_many([one])
+    else:
+        monkeypatch.setattr(target.store, "unfinished_copies", lambda: {one})
     report = update(table, target)
     assert (report.copied_files, report.resumed_files) == (1, 1)
     assert contents(target) == contents(table)

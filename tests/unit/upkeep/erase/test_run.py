@@ -10,7 +10,9 @@ import pytest
 from dbio_commit import AccessDeniedError, Commit, CommitConflictError, HistoryLostError, InvalidInputError, Table
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
+from dbio_commit.protocol import names
 from dbio_commit.protocol.history import History
+from dbio_commit.protocol.parts import Part
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.erase.report import EraseReport
 from dbio_commit.upkeep.erase.run import erase
@@ -30,7 +32,7 @@ from tests.erasing import (
     traces,
     write,
 )
-from tests.faults import fail_with, heal
+from tests.faults import fail_with, heal, once
 from tests.tiny_parts import in_both_forms
 from vacuum import vacuum_table
 
@@ -150,6 +152,51 @@ def test_a_part_that_no_merge_is_due_for_is_written_anew_without_the_rows(files:
     write(table, {2: "bea"}, day="e1")
     table.checkpoint()
     assert people(table).keys() == {1, 2} | {100 + i for i in range(files)}
+
+
+def files_parts(table: Table) -> dict[str, Part]:
+    return {part.name: part for part in table.snapshot().checkpoint.parts if part.kind == "files"}
+
+
+def in_many_ranges() -> Table:
+    """With one file each day, and a checkpoint whose parts with files lie in several ranges."""
+    table = open_table()
+    create(table, by_day=True)
+    transaction = table.begin()
+    for i in range(24):
+        put_file(table, transaction.new_file(partition={"day": f"day-{i:02}"}), {100 + i: f"x{i}"}, None)
+    transaction.commit(COLUMNS)
+    table.checkpoint()
+    return table
+
+
+def test_parts_that_have_nothing_of_the_rows_stay(state_form: str) -> None:
+    table = in_many_ranges()
+    had = files_parts(table)
+    write(table, {NUMBER: PERSON, 124: "x24"}, day="day-17")
+    table.checkpoint()
+    report = erase_person(table)
+    assert report.ok
+    assert traces(table.store) == []
+    assert people(table) == {1: "ann"} | {100 + i: f"x{i}" for i in range(25)}
+    assert table.check().ok
+    if state_form == "tiny parts":
+        stayed = had.keys() & files_parts(table).keys()
+        assert len(stayed) == len(had) - 1 > 2, "of the ranges without the person"
+
+
+def test_the_cuts_between_parts_name_no_partition_that_was_erased(state_form: str) -> None:
+    """A cut is the key of a row. If that row goes, so does the cut."""
+    table = in_many_ranges()
+    cuts = table.snapshot().checkpoint.cuts
+    assert bool(cuts) == (state_form == "tiny parts")
+    day = names.parse_partition(cuts[0][0])["day"] if cuts else "day-07"
+    number = 100 + int(str(day)[-2:])
+    report = erase(table.store, table.clock, f"day = '{day}'", delete=deleting(table, number))
+    assert report.ok
+    assert traces(table.store, [str(day)]) == []
+    assert len(table.snapshot().checkpoint.cuts) == len(cuts)
+    assert table.check().ok
 
 
 def test_a_marker_with_values_goes_together_with_the_removed_files_that_only_it_shows() -> None:
@@ -285,6 +332,43 @@ def test_rows_that_an_append_brings_meanwhile_are_reported_and_erased_by_the_nex
     assert not report.ok
     assert "erase again" in report.failed[0].message
     assert_erased(table, erase_person(table))
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["before the first checkpoint", "before the second"])
+def test_an_erasure_that_others_overtake_and_whose_checkpoint_they_purge_begins_again(at: int) -> None:
+    """Its number is free again, and the newest checkpoint knows nothing of what it forgets."""
+    table = with_history(by_day=False)
+    deleting(table)(WHERE)
+    later(table, minutes=5)
+    table.checkpoint()
+    number = table.snapshot().checkpoint.number
+    assert isinstance(table.store, MemoryStore)
+
+    def overtake() -> None:
+        for _ in range(2):
+            assert erase(table.store, table.clock, "user_id = 77", delete=_must_not).ok
+
+    table.store.before = once("put_if_absent", "_checkpoint_*", overtake, nth=1 + at)
+    report = erase_person(table, delete=_must_not)
+    heal(table.store)
+    assert table.snapshot().checkpoint.number >= number + 6
+    assert_erased(table, report)
+
+
+def test_a_checkpoint_that_another_process_writes_late_is_reported() -> None:
+    table = with_history(by_day=False)
+    assert isinstance(table.store, MemoryStore)
+    name = max(path for path in table.store.objects if path.startswith("_checkpoint_"))
+    old = table.store.get(name)
+
+    def write_late() -> None:
+        table.store.put_if_absent(name, old)
+
+    table.store.before = once("list_files", "_delta_log", write_late)
+    report = erase_person(table)
+    heal(table.store)
+    assert [it.path for it in report.failed] == [name]
+    assert_erased(table, erase_person(table, delete=_must_not))
 
 
 def test_what_the_store_does_not_delete_is_reported_and_deleted_by_the_next_run() -> None:
