@@ -3,8 +3,9 @@
 Rules: PROTOCOL.md 14.6.
 """
 
+import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from dbio_commit import InvalidInputError, Table
 from tests.histories import PARTITIONS, History, columns, in_order
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import StaticTable
 from sqlalchemy import create_engine, text
 
@@ -105,16 +109,27 @@ def test_an_adopted_file_whose_type_iceberg_does_not_read_is_named(tmp_path: Pat
 # --- through a catalog --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    found = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
-    found.create_namespace("sales")
-    with closing(found):
+IN_READERS = pytest.mark.skipif("DBIO_TEST_REST_CATALOG" not in os.environ, reason="make test-readers")
+
+
+@pytest.fixture(params=["sql", pytest.param("rest", marks=IN_READERS)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """A catalog in a database of SQLite, or the service of Iceberg's own tests over such a database."""
+    database, warehouse = tmp_path / "catalog.db", tmp_path / "warehouse"
+    with ExitStack() as stack:
+        if request.param == "rest":
+            from tests.rest_catalog import rest_catalog
+
+            found: Catalog = RestCatalog("lake", uri=stack.enter_context(rest_catalog(database, warehouse)))
+        else:
+            found = SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"file://{warehouse}")
+        stack.enter_context(closing(found))
+        found.create_namespace("sales")
         yield found
 
 
 def move(path: Path, before: str, after: str) -> bool:
-    """Moves the pointer of the catalog by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
+    """Moves the pointer of a catalog by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
     moved = text(
         "UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before"
         " WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before"
@@ -139,12 +154,12 @@ def append(table: Table, number: int) -> None:
     table.publish("iceberg")
 
 
-def ids(catalog: SqlCatalog) -> list[int]:
+def ids(catalog: Catalog) -> list[int]:
     found: list[Any] = catalog.load_table("sales.events").scan().to_arrow()["id"].to_pylist()
     return sorted(found)
 
 
-def test_a_catalog_follows_by_compare_and_set(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_a_catalog_follows_by_compare_and_set(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     first = last_metadata(table)
     catalog.register_table("sales.events", first)
@@ -156,7 +171,7 @@ def test_a_catalog_follows_by_compare_and_set(catalog: SqlCatalog, tmp_path: Pat
     assert not move(tmp_path, first, last_metadata(table)), "somebody else moved it before"
 
 
-def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     registered = catalog.register_table("sales.events", last_metadata(table))
     registered.append(pa.table({"id": [99]}))
@@ -172,7 +187,7 @@ def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: SqlCat
     assert {Path(entry.path).name for entry in table.store.list_files("_iceberg/data")}
 
 
-def test_expiry_through_a_catalog_deletes_no_file(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_expiry_through_a_catalog_deletes_no_file(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     append(table, 2)
     registered = catalog.register_table("sales.events", last_metadata(table))
@@ -180,3 +195,34 @@ def test_expiry_through_a_catalog_deletes_no_file(catalog: SqlCatalog, tmp_path:
     registered.maintenance.expire_snapshots().by_id(registered.snapshots()[0].snapshot_id).commit()
     assert before <= {entry.path for entry in table.store.list_files()}
     assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2]
+
+
+def test_a_table_that_is_registered_anew_has_the_newest_rows(catalog: Catalog, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    catalog.register_table("sales.events", last_metadata(table)).append(pa.table({"id": [99]}))
+    append(table, 2)
+    before = {entry.path for entry in table.store.list_files()}
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.register_table("sales.events", last_metadata(table))
+    catalog.drop_table("sales.events")
+    catalog.register_table("sales.events", last_metadata(table))
+    assert ids(catalog) == [1, 2]
+    assert before == {entry.path for entry in table.store.list_files()}
+
+
+def test_a_purge_through_a_service_leaves_the_rows_and_through_pyiceberg_alone_does_not(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    table = events(tmp_path)
+    append(table, 2)
+    catalog.register_table("sales.events", last_metadata(table))
+    before = {file.path for file in table.snapshot().files}
+    catalog.purge_table("sales.events")
+    left = {entry.path for entry in table.store.list_files()}
+    if not isinstance(catalog, RestCatalog):
+        assert not before & left, "PyIceberg now looks at gc.enabled: PUBLISH.md warns without need"
+        return
+    assert before <= left
+    assert not any("-m" in path or "snap" in path for path in left), left
+    append(table, 3)
+    assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2, 3]

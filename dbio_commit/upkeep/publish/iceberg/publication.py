@@ -86,6 +86,8 @@ class IcebergListing:
     body: bytes = b""
     """Of the last version, if this process wrote it."""
     known: int = 0
+    names: frozenset[str] = frozenset()
+    """The paths of all objects beside the versions, if they were listed."""
 
     @property
     def last(self) -> int:
@@ -112,7 +114,8 @@ def is_there_still(store: Store, path: str, body: bytes) -> bool:
 
 
 def _list(store: Store) -> IcebergListing:
-    return IcebergListing(versions_in(store.list_directory(DIRECTORY).entries, root=store.url))
+    entries = list_all(store)
+    return IcebergListing(versions_in(entries, root=store.url), names=frozenset(it.path for it in entries))
 
 
 def _remember(store: Store, number: int, body: bytes) -> None:
@@ -267,7 +270,7 @@ class _Next:
         return self._try(before, compared(live.snapshot, paths), paths=paths)
 
     def _read_before(self, metadata: IcebergMetadata) -> Before:
-        return read_before(self._store, self._place, metadata, self._root)
+        return read_before(self._store, self._place, metadata, self._root, listed=self._listing.names)
 
     def _news(self) -> frozenset[str] | None:
         shown = self._before.shown if self._before else None
