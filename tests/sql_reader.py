@@ -1,8 +1,8 @@
 """DuckDB or Trino, which answers SQL about what a table publishes, without dbio_commit.
 
-Runs in an environment of its own, started by tests/integration/test_published_readers.py: `python sql_reader.py ENGINE`.
-Trino needs the port of its server, too. Each line of stdin is JSON: a statement, and a file for its rows. They are
-pickled, with the names of their columns. Each line is answered by one.
+Runs in an environment of its own, started by tests/integration/test_published_readers.py: `python sql_reader.py duckdb`
+or `python sql_reader.py trino PORT`. Each line of stdin is JSON: a statement, and a file for its rows, which are
+pickled with the names of their columns. Each line is answered by one.
 """
 
 import json

@@ -3,11 +3,14 @@
 It listens on a free port of the loopback address, and all that it writes is below one directory.
 """
 
+import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 from tests.beside import free_ports, start_daemon, wait_for_answer
 
@@ -60,5 +63,13 @@ def trino_server(environment: Path, directory: Path) -> Iterator[int]:
             f"{home}/lib/*",
             "io.trino.server.TrinoServer",
         )
-        wait_for_answer(f"http://127.0.0.1:{port}/v1/info", daemon)
+        url = f"http://127.0.0.1:{port}/v1/info"
+        wait_for_answer(url, daemon)
+        while _is_starting(url):
+            time.sleep(0.2)
         yield port
+
+
+def _is_starting(url: str) -> bool:
+    with urlopen(url, timeout=10) as answer:
+        return bool(json.load(answer)["starting"])

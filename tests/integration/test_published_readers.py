@@ -9,7 +9,8 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -99,16 +100,20 @@ class SqlReader(Process):
 R = TypeVar("R", bound=Process)
 
 
+@contextmanager
 def started(kind: type[R], paths: pytest.TempPathFactory, environment: str, *arguments: str) -> Iterator[R]:
     found = kind(environment, *arguments, directory=paths.mktemp("reader"))
-    yield found
-    found.stop()
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture(scope="module")
 def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     environment = os.environ["DBIO_TEST_DELTA"]
-    yield from started(Reader, tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy"))
+    with started(Reader, tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -116,32 +121,42 @@ def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     from bench.peers_job import ICEBERG  # imports a Spark
 
     environment = os.environ["DBIO_TEST_ICEBERG"]
-    yield from started(Reader, tmp_path_factory, environment, "iceberg", str(PROJECT / environment / "ivy"), ICEBERG)
+    ivy = str(PROJECT / environment / "ivy")
+    with started(Reader, tmp_path_factory, environment, "iceberg", ivy, ICEBERG) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    yield from started(Reader, tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet")
+    with started(Reader, tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReader]:
-    yield from started(SqlReader, tmp_path_factory, os.environ["DBIO_TEST_DUCKDB"], "duckdb")
+    with started(SqlReader, tmp_path_factory, os.environ["DBIO_TEST_DUCKDB"], "duckdb") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReader]:
     environment, directory = os.environ["DBIO_TEST_TRINO"], tmp_path_factory.mktemp("trino")
-    with trino_server(PROJECT / environment, directory) as port:
-        for found in started(SqlReader, tmp_path_factory, environment, "trino", str(port)):
-            for catalog, settings in {"delta": "delta_lake", "iceberg": "iceberg"}.items():
-                found.sql(
-                    f"CREATE CATALOG {catalog} USING {settings} WITH (\"fs.hadoop.enabled\" = 'true', "
-                    f"\"{catalog}.register-table-procedure.enabled\" = 'true', \"hive.metastore\" = 'file', "
-                    f"\"hive.metastore.catalog.dir\" = 'file://{directory}/{catalog}')"
-                )
-                found.sql(f"CREATE SCHEMA {catalog}.sales")
-            yield found
+    with (
+        trino_server(PROJECT / environment, directory) as port,
+        started(SqlReader, tmp_path_factory, environment, "trino", str(port)) as found,
+    ):
+        metastore = {"hive.metastore.catalog.dir": f"file://{directory}/metastore"}
+        own = {"hive.metastore": "file", "delta.register-table-procedure.enabled": "true"}
+        create_catalog(found, "delta", "delta_lake", metastore | own)
+        own = {"iceberg.catalog.type": "testing_file_metastore", "iceberg.register-table-procedure.enabled": "true"}
+        create_catalog(found, "iceberg", "iceberg", metastore | own)
+        found.sql("CREATE SCHEMA delta.sales")  # of both, by the metastore
+        yield found
+
+
+def create_catalog(trino: SqlReader, name: str, connector: str, settings: Mapping[str, str]) -> None:
+    every = ", ".join(f"\"{key}\" = '{value}'" for key, value in {**settings, "fs.hadoop.enabled": "true"}.items())
+    trino.sql(f"CREATE CATALOG {name} USING {connector} WITH ({every})")
 
 
 LAYOUTS: dict[str, Sequence[str]] = {
