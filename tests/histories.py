@@ -1,7 +1,7 @@
 """Random histories of a table on a disk, made without Spark: typed rows, odd partition values, ever more columns."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -127,3 +127,19 @@ class History:
 def in_order(rows: pa.Table) -> list[Any]:
     """The rows of a table whose `id` tells them apart."""
     return sorted(rows.to_pylist(), key=lambda row: row["id"])
+
+
+def wider_types(table: Table) -> Iterator[None]:
+    """Two commits, of which the second has wider types."""
+    for narrow in (True, False):
+        kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
+        wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
+        with table.begin() as transaction:
+            schema = columns(**(kinds if narrow else wide))
+            types = [arrow_type(field["type"]) for field in schema["fields"]]
+            values: list[Any] = [1, -7, 0.5, Decimal("1.25")]
+            each = zip(values, types, strict=True)
+            rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
+            pq.write_table(rows, transaction.new_file())
+            transaction.commit(schema)
+        yield

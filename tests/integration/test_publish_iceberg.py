@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from tests.histories import PARTITIONS, History, columns, in_order
+from tests.histories import PARTITIONS, History, columns, in_order, wider_types
+from tests.iceberg_catalogs import last_metadata, move, rest_catalog
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
 from pyiceberg.catalog import Catalog
@@ -22,15 +23,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import StaticTable
-from sqlalchemy import create_engine, text
 
 LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
-
-
-def last_metadata(table: Table) -> str:
-    """The URL of the last version."""
-    directory = Path(table.url, "_iceberg", "metadata")
-    return f"file://{directory}/v{(directory / 'version-hint.text').read_text()}.metadata.json"
 
 
 def by_pyiceberg(table: Table, **options: Any) -> pa.Table:
@@ -62,6 +56,13 @@ def test_pyiceberg_travels_in_time(tmp_path: Path) -> None:
     for tid, it in zip(tids, snapshots, strict=True):
         expected = in_order(table.snapshot(as_of=tid).to_arrow())
         assert in_order(by_pyiceberg(table, snapshot_id=it.snapshot_id)) == expected
+
+
+def test_pyiceberg_reads_wider_types(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
+        table.publish("iceberg")
+        assert in_order(by_pyiceberg(table)) == in_order(table.snapshot().to_arrow())
 
 
 def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: Path) -> None:
@@ -118,27 +119,12 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
     database, warehouse = tmp_path / "catalog.db", tmp_path / "warehouse"
     with ExitStack() as stack:
         if request.param == "rest":
-            from tests.rest_catalog import rest_catalog
-
             found: Catalog = RestCatalog("lake", uri=stack.enter_context(rest_catalog(database, warehouse)))
         else:
             found = SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"file://{warehouse}")
         stack.enter_context(closing(found))
         found.create_namespace("sales")
         yield found
-
-
-def move(path: Path, before: str, after: str) -> bool:
-    """Moves the pointer of a catalog by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
-    moved = text(
-        "UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before"
-        " WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before"
-    )
-    engine = create_engine(f"sqlite:///{path}/catalog.db")
-    with engine.begin() as connection:
-        count = connection.execute(moved, {"before": before, "after": after}).rowcount
-    engine.dispose()
-    return count == 1
 
 
 def events(path: Path) -> Table:
@@ -166,9 +152,9 @@ def test_a_catalog_follows_by_compare_and_set(catalog: Catalog, tmp_path: Path) 
     assert ids(catalog) == [1]
     append(table, 2)
     assert ids(catalog) == [1], "the catalog has its own pointer"
-    assert move(tmp_path, first, last_metadata(table))
+    assert move(tmp_path / "catalog.db", first, last_metadata(table))
     assert ids(catalog) == [1, 2]
-    assert not move(tmp_path, first, last_metadata(table)), "somebody else moved it before"
+    assert not move(tmp_path / "catalog.db", first, last_metadata(table)), "somebody else moved it before"
 
 
 def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: Catalog, tmp_path: Path) -> None:

@@ -12,17 +12,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.data.columns import arrow_type
-from tests.histories import History, columns, in_order
+from tests.histories import History, in_order, wider_types
 from tests.trino_server import trino_server
 
 PROJECT = Path(__file__).parents[2]
@@ -200,22 +197,6 @@ def test_iceberg_on_spark_reads_the_rows_of_each_commit(layout: str, iceberg: Re
         found = iceberg.rows(table)
         assert [{name: row[name] for name in expected.schema.names} for row in found] == in_order(expected)
         history.commit()
-
-
-def wider_types(table: Table) -> Iterator[None]:
-    """Two commits, of which the second has wider types."""
-    for narrow in (True, False):
-        kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
-        wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
-        with table.begin() as transaction:
-            schema = columns(**(kinds if narrow else wide))
-            types = [arrow_type(field["type"]) for field in schema["fields"]]
-            values: list[Any] = [1, -7, 0.5, Decimal("1.25")]
-            each = zip(values, types, strict=True)
-            rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
-            pq.write_table(rows, transaction.new_file())
-            transaction.commit(schema)
-        yield
 
 
 def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> None:

@@ -1,16 +1,35 @@
-"""A REST catalog for tests: the server that Iceberg tests its own clients with, over a database of SQLite.
+"""Catalogs of Iceberg in tests: where their pointers go, and a service that speaks the REST protocol.
 
-`make test-readers` fetches its jars from Maven, and `DBIO_TEST_REST_CATALOG` says where they are. It listens on a free
-port of the loopback address, in a JVM that ends with this process, however it ends.
+The service is the one that Iceberg tests its own clients with, over a database of SQLite. `make test-readers` fetches
+its jars from Maven, and `DBIO_TEST_REST_CATALOG` says where they are. It listens on a free port of the loopback
+address, in a JVM that ends with this process, however it ends.
 """
 
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-import pyspark
-from py4j.java_gateway import JavaGateway
+from dbio_commit import Table
+
+_MOVE = """
+UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before
+WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before
+"""
+
+
+def last_metadata(table: Table) -> str:
+    """The URL of the last version."""
+    directory = Path(table.url, "_iceberg", "metadata")
+    return f"file://{directory}/v{(directory / 'version-hint.text').read_text()}.metadata.json"
+
+
+def move(database: Path, before: str, after: str) -> bool:
+    """Moves the pointer of `sales.events` by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        return connection.execute(_MOVE, {"before": before, "after": after}).rowcount == 1
+
 
 _OF_SPARK = ("hadoop-client-*.jar", "jcl-over-slf4j-*.jar", "log4j-*.jar")
 """What the server takes from PySpark: file systems, and logs."""
@@ -20,6 +39,9 @@ _OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 @contextmanager
 def rest_catalog(database: Path, warehouse: Path) -> Iterator[str]:
     """Its URL. Its tables are rows of `iceberg_tables` in the database, as those of PyIceberg's SqlCatalog."""
+    import pyspark
+    from py4j.java_gateway import JavaGateway
+
     jars = Path(pyspark.__path__[0]) / "jars"
     own = [str(jar) for pattern in _OF_SPARK for jar in jars.glob(pattern)]
     gateway = JavaGateway.launch_gateway(
