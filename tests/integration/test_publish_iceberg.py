@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +25,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import StaticTable
 
+pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # Polars would have a package of its own for it
+
 LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
 
 
@@ -31,15 +34,20 @@ def by_pyiceberg(table: Table, **options: Any) -> pa.Table:
     return StaticTable.from_metadata(last_metadata(table)).scan(**options).to_arrow()
 
 
+def by_polars(table: Table) -> pa.Table:
+    return pl.scan_iceberg(last_metadata(table)).collect().to_arrow()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_pyiceberg_reads_the_rows_of_each_commit(layout: str, tmp_path: Path) -> None:
+def test_pyiceberg_and_polars_read_the_rows_of_each_commit(layout: str, tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     history = History(table, 21, partition_by=LAYOUTS[layout])
     history.commit("append")
     table.set({"publish": "iceberg"})
     for _ in range(6):
         expected = table.snapshot().to_arrow()
-        assert in_order(by_pyiceberg(table).select(expected.schema.names)) == in_order(expected)
+        for found in (by_pyiceberg(table), by_polars(table)):
+            assert in_order(found.select(expected.schema.names)) == in_order(expected)
         history.commit()
     assert not table.check().publications
 
@@ -58,11 +66,12 @@ def test_pyiceberg_travels_in_time(tmp_path: Path) -> None:
         assert in_order(by_pyiceberg(table, snapshot_id=it.snapshot_id)) == expected
 
 
-def test_pyiceberg_reads_wider_types(tmp_path: Path) -> None:
+def test_pyiceberg_and_polars_read_wider_types(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     for _ in wider_types(table):
         table.publish("iceberg")
-        assert in_order(by_pyiceberg(table)) == in_order(table.snapshot().to_arrow())
+        for found in (by_pyiceberg(table), by_polars(table)):
+            assert in_order(found) == in_order(table.snapshot().to_arrow())
 
 
 def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: Path) -> None:
@@ -91,9 +100,9 @@ def test_a_column_that_files_spell_otherwise_has_its_rows(tmp_path: Path) -> Non
     table = Table(tmp_path / "table")
     table.adopt()
     table.publish("iceberg")
-    found = by_pyiceberg(table)
-    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
-    assert all(None not in row.values() for row in found.to_pylist())
+    for found in (by_pyiceberg(table), by_polars(table)):
+        assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
+        assert all(None not in row.values() for row in found.to_pylist())
 
 
 def test_an_adopted_file_whose_type_iceberg_does_not_read_is_named(tmp_path: Path) -> None:
