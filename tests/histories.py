@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -125,8 +126,9 @@ class History:
 
 
 def in_order(rows: pa.Table) -> list[Any]:
-    """The rows of a table whose `id` tells them apart."""
-    return sorted(rows.to_pylist(), key=lambda row: row["id"])
+    """The rows of a table whose `id` tells them apart, however it is spelled."""
+    (key,) = (name for name in rows.schema.names if name.lower() == "id")
+    return sorted(rows.to_pylist(), key=lambda row: row[key])
 
 
 def wider_types(table: Table) -> Iterator[None]:
@@ -143,3 +145,17 @@ def wider_types(table: Table) -> Iterator[None]:
             pq.write_table(rows, transaction.new_file())
             transaction.commit(schema)
         yield
+
+
+def spelled_otherwise(root: Path) -> Table:
+    """A table of two files that spell a column, and a field inside another, each in its own way."""
+    files: Mapping[str, Mapping[str, Any]] = {
+        "one": {"Id": [1], "s": [{"In": 1}]},
+        "two": {"ID": [2], "S": [{"IN": 2}]},
+    }
+    root.mkdir()
+    for name, rows in files.items():
+        pq.write_table(pa.table(dict(rows)), root / f"{name}.parquet")
+    table = Table(root)
+    table.adopt()
+    return table

@@ -11,12 +11,30 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dbio_commit import Table
+from tests.histories import columns
 
 _MOVE = """
 UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before
 WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before
 """
+
+
+def events(path: Path) -> Table:
+    """A table of one row that is published."""
+    table = Table(path / "events")
+    append(table, 1)
+    return table
+
+
+def append(table: Table, number: int) -> None:
+    with table.begin() as transaction:
+        pq.write_table(pa.table({"id": [number]}), transaction.new_file())
+        transaction.commit(columns(id="long"))
+    table.publish("iceberg")
 
 
 def last_metadata(table: Table) -> str:
@@ -58,6 +76,7 @@ def rest_catalog(database: Path, warehouse: Path) -> Iterator[str]:
         settings["catalog-impl"] = "org.apache.iceberg.jdbc.JdbcCatalog"
         settings["uri"] = f"jdbc:sqlite:{database}"
         settings["warehouse"] = f"file://{warehouse}"
+        settings["jdbc.schema-version"] = "V1"  # with views, which Trino looks for
         hadoop = java.org.apache.hadoop.conf.Configuration()
         catalog = java.org.apache.iceberg.CatalogUtil.buildIcebergCatalog("lake", settings, hadoop)
         rest, jetty = java.org.apache.iceberg.rest, java.org.eclipse.jetty

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from tests.histories import PARTITIONS, History, columns, in_order, wider_types
-from tests.iceberg_catalogs import last_metadata, move, rest_catalog
+from tests.histories import PARTITIONS, History, in_order, spelled_otherwise, wider_types
+from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
 from pyiceberg.catalog import Catalog
@@ -89,16 +89,7 @@ def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: 
 
 
 def test_a_column_that_files_spell_otherwise_has_its_rows(tmp_path: Path) -> None:
-    files: dict[str, dict[str, Any]] = {
-        "one": {"Id": [1], "s": [{"In": 1}]},
-        "two": {"ID": [2], "S": [{"IN": 2}]},
-    }
-    for name, rows in files.items():
-        path = tmp_path / "table" / f"{name}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table(rows), path)
-    table = Table(tmp_path / "table")
-    table.adopt()
+    table = spelled_otherwise(tmp_path / "table")
     table.publish("iceberg")
     for found in (by_pyiceberg(table), by_polars(table)):
         assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
@@ -134,19 +125,6 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
         stack.enter_context(closing(found))
         found.create_namespace("sales")
         yield found
-
-
-def events(path: Path) -> Table:
-    table = Table(path / "events")
-    append(table, 1)
-    return table
-
-
-def append(table: Table, number: int) -> None:
-    with table.begin() as transaction:
-        pq.write_table(pa.table({"id": [number]}), transaction.new_file())
-        transaction.commit(columns(id="long"))
-    table.publish("iceberg")
 
 
 def ids(catalog: Catalog) -> list[int]:
