@@ -2,7 +2,7 @@
 
 Runs in an environment of its own, started by tests/integration/test_published_readers.py: `python sql_reader.py duckdb`
 or `python sql_reader.py trino PORT`. Each line of stdin is JSON: a statement, and a file for its rows, which are
-pickled with the names of their columns. Each line is answered by one.
+pickled with the names of their columns. Each line is answered by one, with the number of rows or the engine's error.
 """
 
 import json
@@ -48,15 +48,22 @@ def plain(value: Any) -> Any:
     return value
 
 
+def ask(cursor: Any, statement: str) -> list[dict[str, Any]]:
+    cursor.execute(statement)
+    names = [column[0] for column in cursor.description or ()]
+    return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in cursor.fetchall()]
+
+
 def main(engine: str, port: str = "") -> None:
     connection, version = trino_connection(port) if engine == "trino" else duckdb_connection()
     print(json.dumps({"version": version}), flush=True)
     for line in sys.stdin:
         statement, target = json.loads(line)
-        cursor = connection.cursor()
-        cursor.execute(statement)
-        names = [column[0] for column in cursor.description or ()]
-        rows = [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in cursor.fetchall()]
+        try:
+            rows = ask(connection.cursor(), statement)
+        except Exception as error:  # each engine has errors of its own
+            print(json.dumps({"error": str(error)}), flush=True)
+            continue
         with open(target, "wb") as file:
             pickle.dump(rows, file)
         print(json.dumps({"rows": len(rows)}), flush=True)

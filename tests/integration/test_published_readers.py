@@ -79,6 +79,9 @@ class Reader(Process):
         return in_order(found)
 
 
+class EngineError(Exception): ...
+
+
 class SqlReader(Process):
     """An engine that answers SQL."""
 
@@ -89,10 +92,13 @@ class SqlReader(Process):
         raise NotImplementedError
 
     def sql(self, statement: str) -> list[Any]:
+        """Raises EngineError."""
         target = self.directory / "rows"
-        count = self.ask(statement, str(target))["rows"]
+        answer = self.ask(statement, str(target))
+        if "error" in answer:
+            raise EngineError(answer["error"])
         found: list[Any] = pickle.loads(target.read_bytes())
-        assert len(found) == count
+        assert len(found) == answer["rows"]
         return found
 
     def rows(self, relation: str) -> list[Any]:
