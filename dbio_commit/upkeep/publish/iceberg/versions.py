@@ -33,6 +33,8 @@ class IcebergListing:
     body: bytes = b""
     """Of the last version, if this process wrote it."""
     known: int = 0
+    names: frozenset[str] = frozenset()
+    """The paths of all objects beside the versions, if they were listed."""
 
     @property
     def last(self) -> int:
@@ -66,7 +68,8 @@ def list_all(store: Store) -> list[Entry]:
 
 def list_anew(store: Store) -> IcebergListing:
     """The versions that exist, whatever this process remembers."""
-    return IcebergListing(versions_in(list_all(store), root=store.url))
+    entries = list_all(store)
+    return IcebergListing(versions_in(entries, root=store.url), names=frozenset(it.path for it in entries))
 
 
 def remember(store: Store, number: int, body: bytes) -> None:

@@ -204,7 +204,29 @@ class ManifestSink:
         return f"{self._clock.random_bits(128):032x}"
 
 
-def read_before(store: Store, key: TableKey, metadata: IcebergMetadata, root: str) -> Before:
-    """The manifests of the publication before that have live files. Raises UnusableError."""
-    manifests = [it for it in read_list(store, key, metadata.current) if it.live]
+def read_before(
+    store: Store, key: TableKey, metadata: IcebergMetadata, root: str, *, listed: Collection[str] = ()
+) -> Before:
+    """The manifests of the publication before that have live files. Raises UnusableError, also if one was deleted.
+
+    `listed` are the paths of the objects that exist, if they were listed after the version was written.
+    """
+    snapshot = metadata.current
+    manifests = [it for it in read_list(store, key, snapshot) if it.live]
+    if listed:
+        paths = {f"{DIRECTORY}/{name}" for name in (_name(snapshot), *(it.name for it in manifests))}
+        for path in sorted(paths.difference(listed)):
+            _refuse_missing(store, path)
     return Before(store, key, root, metadata.form, manifests)
+
+
+def _refuse_missing(store: Store, path: str) -> None:
+    """A listing may have a version that was written meanwhile, and not yet its manifests. So this asks again."""
+    try:
+        store.stat(path)
+    except ObjectNotFoundError as error:
+        raise UnusableError(str(error)) from error
+
+
+def _name(snapshot: SnapshotEntry) -> str:
+    return snapshot.manifest_list.rpartition("/")[2]

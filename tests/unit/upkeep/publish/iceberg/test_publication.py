@@ -347,8 +347,9 @@ def test_a_table_at_another_place_gets_manifests_of_its_own_and_keeps_its_ids(ta
     assert not moved.check().publications
 
 
+@pytest.mark.parametrize("has_news", [True, False])
 @pytest.mark.parametrize("lost", ["dbio-snap-*", "dbio-[0-9]*"])
-def test_lost_manifests_are_named_and_written_anew(lost: str, table: Table) -> None:
+def test_lost_manifests_are_named_and_written_anew(lost: str, has_news: bool, table: Table) -> None:
     store = memory_of(table)
     for _ in range(3):
         commit(table)
@@ -358,8 +359,29 @@ def test_lost_manifests_are_named_and_written_anew(lost: str, table: Table) -> N
         del store.objects[path]
     (problem,) = table.check().publications
     assert "missing" in problem or "not found" in problem
-    commit(table, "rewrite", files=1, remove=[next(iter(sorted(live(table))))])
+    if has_news:
+        commit(table, "rewrite", files=1, remove=[next(iter(sorted(live(table))))])
     table.publish("iceberg")
+    assert iceberg_reader.paths(store) == live(table)
+    assert not table.check().publications
+
+
+@pytest.mark.parametrize("has_news", [True, False])
+@pytest.mark.parametrize("lost", ["dbio-snap-*", "dbio-[0-9]*"])
+def test_manifests_that_somebody_deletes_together_with_the_last_version_are_written_anew(
+    lost: str, has_news: bool, table: Table
+) -> None:
+    """As a purge through a catalog does, of which this process remembers all."""
+    store = memory_of(table)
+    for _ in range(2):
+        commit(table)
+        table.publish("iceberg")
+    for path in [it for it in store.objects if any(Path(it).match(name) for name in (lost, "v2.metadata.json"))]:
+        del store.objects[path]
+    if has_news:
+        commit(table)
+    (done,) = table.publish("iceberg")
+    assert done.is_new
     assert iceberg_reader.paths(store) == live(table)
     assert not table.check().publications
 
