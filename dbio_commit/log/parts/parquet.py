@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from dbio_commit.data import pages
 from dbio_commit.data.chunks import check_chunks
+from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Part, PartKind, Statistics
 
@@ -176,7 +177,7 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
     pieces = Pieces(part.bytes, {part.groups[i].at: body for i, body in bodies.items()})
     _check_groups(footer, {i: (part.groups[i].at, body) for i, body in bodies.items()}, schema)
     with _damaged():
-        parquet = pq.ParquetFile(pa.PythonFile(pieces), metadata=_open_footer(footer)[0])
+        parquet = parquet_file(pa.PythonFile(pieces), metadata=_open_footer(footer)[0])
         if [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)] != [
             group.rows for group in part.groups
         ]:
@@ -295,7 +296,7 @@ class OpenStatistics:
         wanted = _with_prefixes(self.columns, {*columns})
         pieces = self._fetch([(i, j) for i in groups for j in wanted])
         with _damaged():
-            parquet = pq.ParquetFile(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
+            parquet = parquet_file(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
             table = parquet.read_row_groups(groups, columns=list(columns), use_threads=False)
             return table.select(list(columns))
 
