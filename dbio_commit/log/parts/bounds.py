@@ -102,7 +102,7 @@ class PartStatistics:
         if missing := [name for name, chunk in found.items() if chunk is None]:
             table = source.read(missing, group)
             for name in missing:
-                found[name] = chunk = table[name].combine_chunks()
+                found[name] = chunk = rows.joined(table[name])
                 if chunk.nbytes <= MOST_KEPT_BYTES:
                     self._chunks[part, group, name] = chunk
         return [*found.values()]

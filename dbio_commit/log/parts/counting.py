@@ -39,7 +39,7 @@ class Counting:
         columns = [*map(str, range(len(counts)))]
         table = pa.table([directory.indices, *counts], names=["directory", *columns])
         sums = table.group_by("directory", use_threads=False).aggregate([(name, "sum") for name in columns])
-        told = directory.dictionary.take(sums["directory"].combine_chunks()), *(sums[f"{it}_sum"] for it in columns)
+        told = directory.dictionary.take(rows.joined(sums["directory"])), *(sums[f"{it}_sum"] for it in columns)
         for text, *each in zip(*map(rows.listed, told), strict=True):
             so_far = self.found.setdefault(text, [0] * len(counts))
             self.found[text] = [one + other for one, other in zip(so_far, each, strict=True)]
@@ -85,7 +85,7 @@ def with_nulls(
                 yield some, [_unknown(some)] * len(columns)
                 continue
             some = some.filter(pc.less(some["place"], ends[group]))
-            places = pc.subtract(some["place"], starts[group]).combine_chunks()
+            places = rows.joined(pc.subtract(some["place"], starts[group]))
             yield some, statistics.nulls(columns, part, group, places)
 
 

@@ -318,7 +318,7 @@ class PartFiles(FilesInParts):
 
     def _check(self, table: pa.Table) -> None:
         """Raises CorruptMarkerError for a path that no reader may take for data."""
-        directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
+        directory, name = rows.dictionary(table["directory"]), rows.joined(table["name"])
         length_of: Any = pc.binary_length
         if not table.num_rows or names.are_surely_visible(
             rows.listed(directory.dictionary.take(pc.unique(directory.indices))),
