@@ -4,10 +4,11 @@ Commits of 1,000 files: 10 in each of 100 partitions, out of PARTITIONS.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -87,15 +88,18 @@ def make_state(root: Path, files: int, statistics: int = 0) -> None:
     parts: list[Part] = []
     total = 0
     cuts = _cuts(len(commits) * PER_COMMIT)
-    for number, (some, is_cut) in enumerate(_levels(len(commits), cuts), 1):
-        for part, size in _file_parts(root, commits, some, cuts if is_cut else [], number, statistics):
-            parts.append(part)
-            total += size
+    levels = [*enumerate(_levels(len(commits), cuts), 1)]
+    for number, (some, _) in levels:
         table = _commit_rows(commits, some, number, statistics)
         if number == 1:
             begun = rows.commits_table([(it, _key(it.modified), rows.Counts(0, 0)) for it in first.decided], number, {})
             table = pa.concat_tables([table, begun]).sort_by([("at", "ascending"), ("rank", "ascending")])
         parts.append(_put(root, table, "commits", number))
+    wanted = [it for number, (some, is_cut) in levels for it in _wanted(some, cuts if is_cut else [], number)]
+    for part, size in _in_processes(lambda it: _file_part(root, commits, it, statistics), wanted):
+        parts.append(part)
+        total += size
+    parts.sort(key=lambda part: part.since)
     checkpoint = Checkpoint(
         _NUMBER,
         apps=first.app_versions,
@@ -149,28 +153,57 @@ def _levels(count: int, cuts: Sequence[Key]) -> Iterator[tuple[range, bool]]:
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _file_parts(
-    root: Path, commits: _Commits, some: range, cuts: Sequence[Key], number: int, statistics: int
-) -> Iterator[tuple[Part, int]]:
-    """The parts with the files of some commits, one for each range between the cuts; and the size of the files."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The files of a part: the commit, directory and file number of each task's files, sorted."""
+
+    commit: Any
+    directory: Any
+    spread: Any
+    number: int
+    range: int
+
+
+def _wanted(some: range, cuts: Sequence[Key], number: int) -> Iterator[_Wanted]:
+    """The parts with the files of some commits, one for each range between the cuts."""
     commit, directory, spread = _runs(some)
     texts = directories()
     places = [0, *(texts.index(cut[0]) for cut in cuts), PARTITIONS]
-    bounds = np.searchsorted(directory, places)
-    for i, (start, stop) in enumerate(pairwise(bounds)):
+    for i, (start, stop) in enumerate(pairwise(np.searchsorted(directory, places))):
         if start < stop:
-            random = np.random.default_rng((number, i))
-            table = _file_rows(commits, commit[start:stop], directory[start:stop], spread[start:stop], random)
-            told = None
-            if statistics:
-                of_files = np.repeat(commit[start:stop], TASKS)
-                told = _statistics(of_files, statistics, random)
-            size = pc.sum(table["size"]).as_py()
-            yield _put(root, table, "files", number, told), int(size or 0)
+            yield _Wanted(commit[start:stop], directory[start:stop], spread[start:stop], number, i)
+
+
+def _file_part(root: Path, commits: _Commits, it: _Wanted, statistics: int) -> tuple[Part, int]:
+    """Writes a part. Returns it, and the size of its files."""
+    random = np.random.default_rng((it.number, it.range))
+    table = _file_rows(commits, it.commit, it.directory, it.spread, random)
+    told = _statistics(np.repeat(it.commit, TASKS), statistics, random) if statistics else None
+    size = pc.sum(table["size"]).as_py()
+    return _put(root, table, "files", it.number, told), int(size or 0)
+
+
+_function: Any = None
+"""What forked processes do: they have it, and all that it refers to, without a copy."""
+
+
+def _call(argument: Any) -> Any:
+    return _function(argument)
+
+
+def _in_processes(function: Callable[[_Wanted], tuple[Part, int]], items: list[_Wanted]) -> Iterator[tuple[Part, int]]:
+    """The function's results in order. Nothing is measured meanwhile, so all processors take part."""
+    global _function
+    if len(items) < 8:
+        yield from map(function, items)
+        return
+    _function = lambda i: function(items[i])  # noqa: E731
+    with get_context("fork").Pool() as pool:
+        yield from pool.imap(_call, range(len(items)))
 
 
 def _runs(some: range) -> tuple[Any, Any, Any]:
-    """The commit, directory and file number of each task's files, sorted by directory and commit."""
+    """Of some commits, the commit, directory and file number of each task's files, sorted by directory and commit."""
     random = np.random.default_rng((2, some.start))
     count = len(some)
     commit = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), SPREAD)

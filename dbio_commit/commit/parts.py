@@ -3,6 +3,7 @@
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from uuid import uuid4
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
     written = [
         *_write(store, number, "files", pieces, since=number, until=number),
-        *_write(store, number, "commits", [Piece(commits)], since=number, until=number),
+        *_write(store, number, "commits", [Piece([commits])], since=number, until=number),
     ]
     state = _state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts)
     return _merged(store, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
@@ -125,7 +126,7 @@ def write_changes(
     commits, known_since = change.commits(
         number, noted=noted, keep_since=keep_since, known_since=checkpoint.known_since
     )
-    written += _write(store, number, "commits", [Piece(commits)], since=number, until=number)
+    written += _write(store, number, "commits", [Piece([commits])], since=number, until=number)
     checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
     if erases and change.loses:
         checkpoint = replace(checkpoint, erased_until=known_since)
@@ -237,13 +238,15 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
     )
 
 
-def _write(store: Store, number: int, kind: PartKind, pieces: Sequence[Piece], *, since: int, until: int) -> list[Part]:
+def _write(store: Store, number: int, kind: PartKind, pieces: Iterable[Piece], *, since: int, until: int) -> list[Part]:
     """Writes a part for each piece that has rows."""
     found: list[Part] = []
     for piece in pieces:
-        if not piece.table.num_rows:
+        tables = (table for table in piece.tables if table.num_rows)
+        if (first := next(tables, None)) is None:
             continue
-        body, part = parquet.encode_part(piece.table, kind=kind, name=new_name(number), since=since, until=until)
+        rows = chain([first], tables)
+        body, part = parquet.encode_part(rows, kind=kind, name=new_name(number), since=since, until=until)
         put_part(store, part.name, body)
         if piece.statistics:
             body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(number))

@@ -3,12 +3,11 @@
 Bounds of values are not used: a bound need not be a value of the file (PROTOCOL.md 7.3).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
-from dbio_commit.protocol.markers.files import Bounds
-from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
 RowCounts = dict[tuple[str | None, ...], list[int]]
@@ -25,18 +24,14 @@ def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: S
 
 
 def _in_parts(files: FilesInParts, lower: Sequence[str]) -> RowCounts | None:
+    told = files.counts(lower)
+    if told is None:
+        return None
     found: RowCounts = {}
-
-    def is_unknown(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
-        told = {name.lower(): it.nulls for name, it in bounds.items()}
-        return not _add(found, tuple(partition.values()), rows, [told.get(column) for column in lower])
-
-    unknown = files.choose(lambda _: True, {*lower} or {_NO_COLUMN}, is_unknown)
-    return None if unknown else found
-
-
-_NO_COLUMN = ""
-"""No column has this name. `choose` looks at each file only if it is asked for the bounds of a column."""
+    for directory, (rows, *nulls) in told.items():
+        if not _add(found, tuple(names.parse_partition(directory).values()), rows, nulls):
+            return None
+    return found
 
 
 def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Sequence[str]) -> RowCounts | None:
@@ -63,8 +58,8 @@ def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Se
 
 
 def _add(found: RowCounts, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]) -> bool:
-    """Adds the counts of a file. Whether they are known, and can be true."""
-    values = [None if rows is None or it is None or it > rows else rows - it for it in nulls]
+    """Adds the counts of a file, or of several. Whether they are known, and can be true."""
+    values = [None if rows is None or it is None or not 0 <= it <= rows else rows - it for it in nulls]
     if rows is None or rows < 0 or None in values:
         return False
     so_far = found.setdefault(partition, [0] * (1 + len(nulls)))

@@ -117,13 +117,13 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
 def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -> Footer:
     """Parses the footer at the `end` of a file of `size` bytes."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from dbio_commit.data.columns import file_schema, spark_schema
+    from dbio_commit.data.parquet_file import parquet_file
 
     try:
         found = check_chunks(end)  # before pyarrow: it ends the process if it does not know a chunk
-        file = pq.ParquetFile(io.BytesIO(end))
+        file = parquet_file(io.BytesIO(end))
         rows = file.metadata.num_rows
         found += problems(file)
         recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode())

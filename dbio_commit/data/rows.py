@@ -14,6 +14,7 @@ from dbio_commit.data.conform import conform
 from dbio_commit.data.fitting import lost
 from dbio_commit.data.footers import TAIL_BYTES, rows_at_once
 from dbio_commit.data.parquet import footer_bytes
+from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
@@ -37,7 +38,7 @@ def open_parquet(source: Any, where: str) -> pq.ParquetFile:
     Raises InvalidInputError, with the file's URL.
     """
     try:
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        file = parquet_file(source, coerce_int96_timestamp_unit="us")
     except _UNREADABLE as error:
         raise _unreadable(where, error) from Cause.of(error)
     refuse_variants(file, where=where)

@@ -67,6 +67,10 @@ class _Files(Sequence[DataFile]):
         return f"<{len(self):,} live files>"
 
 
+RowCounts = dict[str, list[int]]
+"""For each directory, the number of rows, and of nulls in each of some columns, of all of its files."""
+
+
 class FilesInParts(_Files):
     """The live files of a table whose checkpoint has parts, which are read when they are needed."""
 
@@ -90,6 +94,13 @@ class FilesInParts(_Files):
         """All of them as Arrow tables with the columns directory, name and size, some of them at a time.
 
         Directories are a dictionary. The size is -1 if it is not known.
+        """
+
+    @abstractmethod
+    def counts(self, columns: Sequence[str]) -> "RowCounts | None":
+        """The numbers of rows, and of nulls in these columns, which are given in lower case, as writers recorded them.
+
+        None if a writer did not record one of them, or recorded what cannot be true.
         """
 
     @property

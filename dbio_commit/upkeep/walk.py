@@ -100,8 +100,9 @@ def divide(snapshot: Snapshot, below: Sequence[str]) -> Iterator[Share]:
         yield Share(below, True, snapshot.below(Subtrees((), is_rest=True)))
         return
     within = [Subtrees(below, is_rest=True), *map(Subtrees, groups)]
-    for i, (directories, some) in enumerate(zip([(), *groups], snapshot.each_below(within), strict=True)):
-        yield Share(directories, i == 0, some)
+    each = snapshot.each_below(within)  # which nothing here refers to while the next one is read
+    for i, directories in enumerate([(), *groups]):
+        yield Share(directories, i == 0, next(each))
 
 
 def ranges_of(store: Store, share: Share, *, files: int) -> list[Sequence[str]]:
@@ -127,6 +128,7 @@ def walk(store: Store, snapshot: Snapshot) -> Iterator[tuple[Share, list[Entry]]
         for found in store.ask_each(store.list_below, ranges_of(store, share, files=files)):
             entries += found
         yield share, entries
+        del share, entries  # before the next share is read
 
 
 def each_object(store: Store, snapshot: Snapshot) -> Iterator[Entry]:

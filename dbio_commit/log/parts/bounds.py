@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from dbio_commit.log.parts import rows
@@ -62,6 +64,34 @@ class PartStatistics:
                         values[i] = int(value) if kind == "big" else value
         return found
 
+    def group_rows(self, part: int) -> Sequence[int]:
+        """How many rows each row group has in the statistics of a part; none if it has no statistics."""
+        source = self._source(part)
+        return source.group_rows if source else ()
+
+    def nulls(self, columns: Sequence[str], part: int, group: int, places: Any) -> list[Any]:
+        """How many nulls each column has, for the rows at these places of a row group, as arrays; null if that is not
+        known.
+
+        The columns are given in lower case. Raises DamagedPart if the statistics are not those that were written.
+        """
+        source = self._source(part)
+        assert source
+        of: dict[str, list[str]] = {column: [] for column in columns}
+        for name in source.columns:
+            fact, kind, column = name.split(".", 2)
+            if (
+                (fact, kind) == ("nulls", "int")
+                and column.lower() in of
+                and pa.types.is_int64(source.schema.field(name).type)
+            ):
+                of[column.lower()].append(name)
+        names = [name for spelled in of.values() for name in spelled]
+        read = dict(zip(names, self._read(part, source, group, names), strict=True))
+        unknown = pa.nulls(len(places), pa.int64())
+        each = ([read[name].take(places) for name in spelled] for spelled in of.values())
+        return [pc.coalesce(unknown, *found) for found in each]
+
     def _source(self, part: int) -> OpenStatistics | None:
         if part not in self._open:
             self._open[part] = self._reader.statistics(self._parts[part])
@@ -72,7 +102,7 @@ class PartStatistics:
         if missing := [name for name, chunk in found.items() if chunk is None]:
             table = source.read(missing, group)
             for name in missing:
-                found[name] = chunk = table[name].combine_chunks()
+                found[name] = chunk = rows.joined(table[name])
                 if chunk.nbytes <= MOST_KEPT_BYTES:
                     self._chunks[part, group, name] = chunk
         return [*found.values()]

@@ -14,7 +14,7 @@ from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import PartStatistics
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.slices import SlicedNews
-from dbio_commit.log.parts.windows import FileRows
+from dbio_commit.log.parts.windows import FileRows, release
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import Decided
@@ -136,8 +136,12 @@ class StoredCommits(CommitsInParts):
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
         sliced = SlicedNews(news)
         for within in each:
-            files = rows.together(self.files.below(within))
-            yield [*self.some(files), *sliced.inside(within.__contains__)]
+            yield [*self._some_below(within), *sliced.inside(within.__contains__)]
+
+    def _some_below(self, within: Subtrees) -> list[Decided]:
+        found = self.some(rows.together(self.files.below(within)))
+        release()
+        return found
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
         return self.files.weigh(tops)

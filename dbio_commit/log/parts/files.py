@@ -18,6 +18,7 @@ from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import BoundsByFact
 from dbio_commit.log.parts.commits import StoredCommits
+from dbio_commit.log.parts.counting import Counting, with_nulls
 from dbio_commit.log.parts.parquet import DamagedPart
 from dbio_commit.log.parts.past import Later, Past, Since
 from dbio_commit.protocol import names
@@ -28,7 +29,16 @@ from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, DataFile, FilesInParts, Holds, LiveFiles, live_files
+from dbio_commit.protocol.state import (
+    UNKNOWN_SIZE,
+    Added,
+    DataFile,
+    FilesInParts,
+    Holds,
+    LiveFiles,
+    RowCounts,
+    live_files,
+)
 from dbio_commit.store import Store
 
 CHECKED_AT_ONCE = 16_384
@@ -125,6 +135,20 @@ class PartFiles(FilesInParts):
             ):
                 chosen.append(file)
         return _collected(chosen)
+
+    def counts(self, columns: Sequence[str]) -> RowCounts | None:
+        counting = Counting()
+        try:
+            for table in self._live():
+                self._check_partitions(table)
+                self._check(table)
+                for some, nulls in with_nulls(self._statistics, table, columns):
+                    if not counting.add(some["directory"], [some["rows"], *nulls]):
+                        return None
+        except DamagedPart:
+            return None
+        told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)}
+        return counting.found if counting.add_new(self.new, told, columns) else None
 
     def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
         found: dict[str, int | None] = {}
@@ -276,11 +300,7 @@ class PartFiles(FilesInParts):
 
     def _checked(self, table: pa.Table) -> pa.Table:
         """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data."""
-        directory = rows.dictionary(table["directory"])
-        texts = rows.listed(directory.dictionary)
-        for code in rows.listed(pc.unique(directory.indices)):
-            if tuple(names.parse_partition(texts[code])) != self._layout:
-                raise self._misplaced(texts[code])
+        self._check_partitions(table)
         self._check(table)
         sizes = table["size"]
         if sizes.null_count:
@@ -289,9 +309,16 @@ class PartFiles(FilesInParts):
             sizes = rows.numbers(next(found) if size is None else size for size in rows.listed(sizes))
         return table.set_column(table.column_names.index("size"), "size", sizes)
 
+    def _check_partitions(self, table: pa.Table) -> None:
+        directory = rows.dictionary(table["directory"])
+        texts = rows.listed(directory.dictionary)
+        for code in rows.listed(pc.unique(directory.indices)):
+            if tuple(names.parse_partition(texts[code])) != self._layout:
+                raise self._misplaced(texts[code])
+
     def _check(self, table: pa.Table) -> None:
         """Raises CorruptMarkerError for a path that no reader may take for data."""
-        directory, name = rows.dictionary(table["directory"]), table["name"].combine_chunks()
+        directory, name = rows.dictionary(table["directory"]), rows.joined(table["name"])
         length_of: Any = pc.binary_length
         if not table.num_rows or names.are_surely_visible(
             rows.listed(directory.dictionary.take(pc.unique(directory.indices))),

@@ -1,8 +1,10 @@
 """Merges parts: reads them, and makes the rows of the parts that replace them."""
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +13,8 @@ import pyarrow.compute as pc
 from dbio_commit.base.logs import get_logger
 from dbio_commit.log.parts import parquet, rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics
-from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.log.parts.reader import HeldParts, PartReader
+from dbio_commit.log.parts.windows import FileRows
 from dbio_commit.protocol.parts import Cut, Key, Merge
 
 _log = get_logger(__name__)
@@ -20,9 +23,10 @@ _log = get_logger(__name__)
 class Piece(NamedTuple):
     """The rows of a new part."""
 
-    table: pa.Table
+    tables: Iterable[pa.Table]
+    """The rows, some at a time. They are read once."""
     statistics: Callable[[], Iterator[pa.Table]] | None = None
-    """The statistics of the rows, some rows at a time; None if there are none."""
+    """The statistics of the rows, some rows at a time, after these were read; None if there are none."""
 
 
 def pieces_of_news(files: pa.Table, statistics: pa.Table | None, cut: Cut) -> tuple[list[Piece], list[Key]]:
@@ -34,34 +38,9 @@ def pieces_of_news(files: pa.Table, statistics: pa.Table | None, cut: Cut) -> tu
 
 def _piece_of_news(files: pa.Table, statistics: pa.Table | None, start: int, rows: int) -> Piece:
     if statistics is None:
-        return Piece(files.slice(start, rows))
+        return Piece([files.slice(start, rows)])
     own, step = statistics.slice(start, rows), parquet.STATISTICS_ROWS
-    return Piece(files.slice(start, rows), lambda: (own.slice(at, step) for at in range(0, rows, step)))
-
-
-def merge(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
-    """The rows of the parts that replace these, and the new cuts between them. Pieces without rows are left out."""
-    if wanted.parts[0].kind == "files":
-        return _merge_files(reader, wanted)
-    table = pa.concat_tables([reader.table(part) for part in wanted.parts])
-    found = rows.latest_commits(table, keep_forgotten=not wanted.is_whole)
-    return ([Piece(found)] if found.num_rows else []), []
-
-
-def _merge_files(reader: PartReader, wanted: Merge) -> tuple[list[Piece], list[Key]]:
-    tables = [reader.table(part) for part in wanted.parts]
-    table = pa.concat_tables(tables)
-    table = table.append_column("place", rows.numbers(range(table.num_rows)))
-    table = rows.without_gone(table, keep_gone=not wanted.is_whole).unify_dictionaries()
-    table = table.take(rows.order_of(table))
-    inputs = _Inputs([reader.statistics(part) for part in wanted.parts], [it.num_rows for it in tables])
-    starts, cuts = _cut(table, Cut(wanted.pieces, wanted.cuts))
-    pieces: list[Piece] = []
-    for start, stop in pairwise([*starts, table.num_rows]):
-        some = table.slice(start, stop - start)
-        if some.num_rows:
-            pieces.append(Piece(some.drop_columns(["place"]), inputs.of(rows.integers(some["place"]))))
-    return pieces, cuts
+    return Piece([files.slice(start, rows)], lambda: (own.slice(at, step) for at in range(0, rows, step)))
 
 
 def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
@@ -78,35 +57,97 @@ def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
     return sorted(starts - {table.num_rows}), cuts
 
 
+def merge(reader: PartReader, wanted: Merge) -> tuple[Iterator[Piece], list[Key]]:
+    """The rows of the parts that replace these, and the new cuts between them. Pieces without rows are left out.
+
+    Each piece must be read before the next one.
+    """
+    if wanted.parts[0].kind == "files":
+        cuts = _new_cuts(wanted)
+        return _merge_files(reader, wanted, sorted([*wanted.cuts, *cuts])), cuts
+    table = pa.concat_tables([reader.table(part) for part in wanted.parts])
+    found = rows.latest_commits(table, keep_forgotten=not wanted.is_whole)
+    return iter([Piece([found])] if found.num_rows else []), []
+
+
+def _new_cuts(wanted: Merge) -> list[Key]:
+    """Where row groups begin, so that about the same number of rows is between two cuts."""
+    starts = sorted(((*group.first,), group.rows) for part in wanted.parts for group in part.groups)
+    total, first = sum(count for _, count in starts), starts[0][0]
+    cuts: list[Key] = []
+    before = 0
+    for key, count in starts:
+        if before * wanted.pieces >= total * (len(cuts) + 1) and key != first and [*key] not in cuts:
+            cuts.append([*key])
+        before += count
+    return cuts
+
+
+def _merge_files(reader: PartReader, wanted: Merge, cuts: Sequence[Key]) -> Iterator[Piece]:
+    """Window by window, so that parts of any size take the same memory."""
+    parts = wanted.parts
+    inputs = _Inputs([reader.statistics(part) for part in parts])
+
+    def tables() -> Iterator[tuple[int, pa.Table]]:
+        """In order, each with the number of its piece."""
+        for window in FileRows(HeldParts(reader, parts), parts).windows(keep_gone=not wanted.is_whole):
+            table = window.table.unify_dictionaries()
+            table = table.take(rows.order_of(table))
+            keys = rows.KeysOf(table)
+            starts = [0, *(keys.first_from(key) for key in cuts), table.num_rows]
+            for number, (start, stop) in enumerate(pairwise(starts)):
+                if start < stop:
+                    yield number, table.slice(start, stop - start)
+
+    for _, some in groupby(tables(), key=itemgetter(0)):
+        places = _Places()
+        yield Piece(map(places.note, map(itemgetter(1), some)), inputs.of(places))
+
+
+class _Places:
+    """Where the rows of a new part come from."""
+
+    def __init__(self) -> None:
+        self.parts, self.places = array("q"), array("q")
+        """The number of the part of each row, and the number of the row in it."""
+
+    def note(self, located: pa.Table) -> pa.Table:
+        """Notes these rows, and returns them as they are in a part."""
+        self.parts.extend(rows.integers(located["part"]))
+        self.places.extend(rows.integers(located["place"]))
+        return located.drop_columns(["part", "place"])
+
+
 class _Inputs:
     """The statistics of the merged parts. Rows of each part are asked for in their order."""
 
-    def __init__(self, each: Sequence[OpenStatistics | None], counts: Sequence[int]) -> None:
+    def __init__(self, each: Sequence[OpenStatistics | None]) -> None:
         self._each = each
-        self._ends = [*accumulate(counts)]
-        self._starts = [end - count for end, count in zip(self._ends, counts, strict=True)]
         self._groups: dict[int, tuple[int, pa.Table]] = {}
         schemas = [it.schema for it in each if it]
         self.schema: Any = pa.unify_schemas(schemas) if schemas else None
         """The columns of all; None if no part has statistics."""
 
-    def of(self, places: Sequence[int]) -> Callable[[], Iterator[pa.Table]] | None:
-        """The statistics of the rows at these places among those of all inputs, some rows at a time."""
+    def of(self, rows: "_Places") -> Callable[[], Iterator[pa.Table]] | None:
+        """The statistics of these rows, some at a time."""
         step = parquet.STATISTICS_ROWS
         if self.schema is None:
             return None
-        return lambda: (self._at(places[start : start + step]) for start in range(0, len(places), step))
+        return lambda: (
+            self._at(rows.parts[start : start + step], rows.places[start : start + step])
+            for start in range(0, len(rows.places), step)
+        )
 
-    def _at(self, places: Sequence[int]) -> pa.Table:
+    def _at(self, parts: Sequence[int], places: Sequence[int]) -> pa.Table:
         by_input: dict[int, list[int]] = {}
-        for i, place in enumerate(places):
-            by_input.setdefault(bisect_right(self._ends, place), []).append(i)
+        for i, part in enumerate(parts):
+            by_input.setdefault(part, []).append(i)
         pieces: list[pa.Table] = []
         order: list[int] = []
         for k, mine in by_input.items():
             order += mine
-            pieces += self._of_input(k, [places[i] - self._starts[k] for i in mine])
-        table = pa.concat_tables([self.schema.empty_table(), *pieces], promote_options="default")
+            pieces += self._of_input(k, [places[i] for i in mine])
+        table = pa.concat_tables([rows.empty(self.schema), *pieces], promote_options="default")
         return table.take(pc.array_sort_indices(rows.numbers(order)))
 
     def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:

@@ -9,9 +9,10 @@ The checks of a footer and of pages come before pyarrow, which may end the proce
 
 import io
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ import pyarrow.parquet as pq
 
 from dbio_commit.data import pages
 from dbio_commit.data.chunks import check_chunks
+from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.rows import KeysOf, listed
-from dbio_commit.protocol.parts import Group, Part, PartKind, Statistics
+from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
 """The rows of a row group. A reader of one partition reads at least one group of each part."""
@@ -49,34 +51,42 @@ _ENCODINGS = {_PLAIN, 3, 5, *_DICTIONARIES}
 for very long texts. So they may in a dictionary."""
 
 
-def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until: int) -> tuple[bytes, Part]:
-    """The object of a part with these rows, which are sorted, and its description."""
+def encode_part(
+    tables: pa.Table | Iterable[pa.Table], *, kind: PartKind, name: str, since: int, until: int
+) -> tuple[bytes, Part]:
+    """The object of a part with these rows, and its description. The rows are sorted, also across the tables, of which
+    the first has some."""
+    rest = iter([tables] if isinstance(tables, pa.Table) else tables)
+    first = next(rest)
     sink = io.BytesIO()
-    dictionaries: Any = [it.name for it in table.schema if pa.types.is_dictionary(it.type)]
+    dictionaries: Any = [it.name for it in first.schema if pa.types.is_dictionary(it.type)]
+    ends: list[tuple[Key, Key]] = []
+    directories: list[list[str] | None] = []
     with pq.ParquetWriter(
         sink,
-        table.schema,
+        first.schema,
         compression="zstd",
         use_dictionary=dictionaries,
         column_encoding=None if kind == "commits" else {"size": "DELTA_BINARY_PACKED"},
         write_statistics=["directory"] if kind == "files" else False,
         write_page_checksum=True,
     ) as writer:
-        for start in range(0, table.num_rows, GROUP_ROWS):
-            for group in _groups(table.slice(start, GROUP_ROWS), dictionaries):
+        for some in _in_groups(chain([first], rest)):
+            for group in _groups(some, dictionaries):
                 writer.write_table(group)
+                keys: Any = KeysOf(group) if kind == "files" else [[]]
+                ends.append((keys[0], keys[len(keys) - 1]))
+                directories.append(_directories(group) if kind == "files" else None)
     body = sink.getvalue()
     footer = pq.read_metadata(io.BytesIO(body))
     end = len(body) - footer.serialized_size - _MAGIC_BYTES
     starts = [_start(footer.row_group(i)) for i in range(footer.num_row_groups)]
-    keys: Any = KeysOf(table) if kind == "files" else [[]] * table.num_rows
     groups: list[Group] = []
-    row = 0
     for i, (at, until_byte) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
         crc, rows = zlib.crc32(memoryview(body)[at:until_byte]), footer.row_group(i).num_rows
-        directories = _directories(table.slice(row, rows)) if kind == "files" else None
-        groups.append(Group(first=keys[row], rows=rows, at=at, bytes=until_byte - at, crc=crc, directories=directories))
-        row += rows
+        groups.append(
+            Group(first=ends[i][0], rows=rows, at=at, bytes=until_byte - at, crc=crc, directories=directories[i])
+        )
     part = Part(
         kind=kind,
         name=name,
@@ -86,9 +96,27 @@ def encode_part(table: pa.Table, *, kind: PartKind, name: str, since: int, until
         footer=len(body) - end,
         crc=zlib.crc32(memoryview(body)[end:]),
         groups=groups,
-        last=keys[row - 1],
+        last=ends[-1][1],
     )
     return body, part
+
+
+def _in_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in tables of `GROUP_ROWS`, the last of which may have fewer."""
+    kept: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        kept.append(table)
+        count += table.num_rows
+        if count < GROUP_ROWS:
+            continue
+        joined = pa.concat_tables(kept)
+        for start in range(0, count - count % GROUP_ROWS, GROUP_ROWS):
+            yield joined.slice(start, GROUP_ROWS)
+        count %= GROUP_ROWS
+        kept = [joined.slice(joined.num_rows - count)]
+    if count:
+        yield pa.concat_tables(kept)
 
 
 DIRECTORIES_BYTES = 16 * 1024
@@ -176,7 +204,7 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
     pieces = Pieces(part.bytes, {part.groups[i].at: body for i, body in bodies.items()})
     _check_groups(footer, {i: (part.groups[i].at, body) for i, body in bodies.items()}, schema)
     with _damaged():
-        parquet = pq.ParquetFile(pa.PythonFile(pieces), metadata=_open_footer(footer)[0])
+        parquet = parquet_file(pa.PythonFile(pieces), metadata=_open_footer(footer)[0])
         if [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)] != [
             group.rows for group in part.groups
         ]:
@@ -295,7 +323,7 @@ class OpenStatistics:
         wanted = _with_prefixes(self.columns, {*columns})
         pieces = self._fetch([(i, j) for i in groups for j in wanted])
         with _damaged():
-            parquet = pq.ParquetFile(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
+            parquet = parquet_file(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
             table = parquet.read_row_groups(groups, columns=list(columns), use_threads=False)
             return table.select(list(columns))
 

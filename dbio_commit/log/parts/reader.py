@@ -117,6 +117,28 @@ class PartReader:
         )
 
 
+class HeldParts(PartReader):
+    """Reads some parts, each of which is fetched once: the packed bytes stay in memory, if they are not very many."""
+
+    def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
+        """Raises as `table`."""
+        super().__init__(reader.store, reader._number, newest=reader._newest)
+        small = [part for part in parts if part.bytes <= MOST_BYTES_AT_ONCE]
+        self._held = dict(zip((part.name for part in small), self.store.in_parallel(self._whole, small), strict=True))
+
+    def _whole(self, part: Part) -> bytes:
+        try:
+            return self.store.get(part.name, limit_bytes=MOST_BYTES_AT_ONCE)
+        except ObjectNotFoundError:
+            raise self._absent(part) from None
+
+    def _fetch(self, part: Part, wanted: Sequence[int]) -> tuple[bytes, dict[int, memoryview]]:
+        if (body := self._held.get(part.name)) is None:
+            return super()._fetch(part, wanted)
+        view = memoryview(body)
+        return body[part.bytes - part.footer :], {i: view[part.groups[i].at :][: part.groups[i].bytes] for i in wanted}
+
+
 def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The first and last of neighbouring row groups that are fetched together."""
     first = last = wanted[0]

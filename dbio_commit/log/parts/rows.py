@@ -82,7 +82,7 @@ def listed(values: Any) -> list[Any]:
 
 def places_in(mask: Any) -> Any:
     """Where the mask is true. Before PyArrow 26, its own function ends the process if the mask has no chunks."""
-    return pc.indices_nonzero(mask) if len(mask) else pa.array([], pa.uint64())
+    return pc.indices_nonzero(mask) if len(mask) else pa.nulls(0, pa.uint64())
 
 
 class Key(NamedTuple):
@@ -300,7 +300,7 @@ def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
         return files
     is_gone = files.filter(files["gone"])
     gone = set(zip(*(listed(is_gone[name]) for name in _IDENTITY), strict=True))
-    may_be = pc.is_in(files["name"], value_set=is_gone["name"].combine_chunks())
+    may_be = pc.is_in(files["name"], value_set=joined(is_gone["name"]))
     places = places_in(may_be)
     some = files.take(places)
     lost: list[int] = []
@@ -488,7 +488,7 @@ def texts(values: Iterable[str]) -> Any:
 
 def integers(values: Any) -> "array[int]":
     """The integers of an Arrow array, with -1 for null."""
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = joined(values) if isinstance(values, pa.ChunkedArray) else values
     values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
     values = values.fill_null(numbers([_NULL])[0].cast(values.type))
     found = array({8: "b", 32: "i", 64: "q"}[values.type.bit_width])
@@ -499,8 +499,13 @@ def integers(values: Any) -> "array[int]":
 
 def dictionary(column: Any) -> Any:
     """The column as one array with one dictionary."""
-    found = column.combine_chunks()
+    found = joined(column)
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def joined(column: Any) -> Any:
+    """The column as one array. pyarrow's own function would import pandas for a column without chunks."""
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def paths_of(files: pa.Table) -> Any:
@@ -508,7 +513,7 @@ def paths_of(files: pa.Table) -> Any:
     directory = dictionary(files["directory"])
     prefixes = texts([f"{text}/" if text else "" for text in listed(directory.dictionary)])
     join: Any = pc.binary_join_element_wise
-    return join(prefixes.take(directory.indices), files["name"].combine_chunks(), texts([""])[0])
+    return join(prefixes.take(directory.indices), joined(files["name"]), texts([""])[0])
 
 
 def body_of(texts: Any) -> bytes:

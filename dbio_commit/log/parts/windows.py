@@ -112,9 +112,15 @@ class FileRows:
         return self.tables(within.__contains__, overlaps=lambda first, last: within.may_have(first[0], last[0]))
 
     def windows(
-        self, may: Callable[[str], bool] | None = None, *, overlaps: Callable[[Key, Key], bool] | None = None
+        self,
+        may: Callable[[str], bool] | None = None,
+        *,
+        overlaps: Callable[[Key, Key], bool] | None = None,
+        keep_gone: bool = False,
     ) -> Iterator[Window]:
-        """As `tables`. Together the windows have all keys, with or without rows."""
+        """As `tables`. Together the windows have all keys, with or without rows. `keep_gone` keeps the rows that say
+        which others are forgotten.
+        """
         judged: dict[str, bool] = {}
 
         def is_hopeful(directory: str) -> bool:
@@ -133,12 +139,12 @@ class FileRows:
                 kept |= {key: table.slice(start, end - start)
                          for key, start, end in zip(it.keys, starts, ends, strict=True)}  # fmt: skip
             tables = (_within(kept[key], window) for it in window.groups for key in it.keys)
-            table = rows.without_gone(rows.together(tables), keep_gone=False)
+            table = rows.without_gone(rows.together(tables), keep_gone=keep_gone)
             if may is not None:
                 table = _in_directories(table, is_hopeful)
             yield Window(window.low, window.high, table)
             del table, tables
-            pa.default_memory_pool().release_unused()  # else threads keep what they read for a while
+            release()
 
     def of_paths(self, paths: Collection[str]) -> Iterator[pa.Table]:
         """The rows of these paths, and others, in tables as `tables` returns them. Reads only what may have them."""
@@ -204,6 +210,11 @@ class FileRows:
             for window in windows[bisect_right(bounds, first) : bisect_right(bounds, end) + 1]:
                 _add(window.groups, part, i)
         return windows
+
+
+def release() -> None:
+    """Returns freed memory of Arrow's to the system. Otherwise threads keep what they read for a while."""
+    pa.default_memory_pool().release_unused()
 
 
 def _ends(part: Part, group: int) -> tuple[Key, Key]:

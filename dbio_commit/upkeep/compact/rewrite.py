@@ -31,6 +31,7 @@ from dbio_commit.data.data_file import (
 )
 from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_footer, read_rows, refuse_loss
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
@@ -150,7 +151,7 @@ class _Rewriting:
 
     def _check(self, info: FileInfo) -> None:
         with self._store.open_read(info.path) as stream:
-            written = pq.ParquetFile(stream).metadata.num_rows
+            written = parquet_file(stream).metadata.num_rows
         if not self._rows == info.rows == written:
             raise StoreError(
                 f"the {len(self._bin.files)} files to compact in {self._store.url_of(self._bin.directory)} have "

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.data.pages import footer_bytes, measure
+from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.upkeep.publish.bounds import NamedPaths, most_unpacked, too_much
 from dbio_commit.upkeep.publish.delta_log import SAVE, DeltaFile, DeltaState, addition, removal
 
@@ -132,7 +133,7 @@ def _decode(body: bytes, where: str) -> DeltaState:
         raise too_much(where)
     # Equal texts are kept once, as in the file: a page of few bytes may repeat a long text a million times.
     texts = [columns[i].path for i in wanted if columns[i].physical_type == "BYTE_ARRAY"]
-    file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
+    file = parquet_file(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
     paths = NamedPaths(where, most_unpacked(len(body)))
     found: dict[str, list[dict[str, Any]]] = {"metaData": [], "protocol": []}
     for group in range(

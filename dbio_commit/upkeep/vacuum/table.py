@@ -41,7 +41,7 @@ from dbio_commit.upkeep.vacuum.packed import Paths
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, by_directory
 from dbio_commit.upkeep.vacuum.table_plan import Judge, NeededMarkers, PurgeBy
 from dbio_commit.upkeep.vacuum.work import chunks
-from dbio_commit.upkeep.walk import divide
+from dbio_commit.upkeep.walk import Levels, Share, divide
 
 ABORT_BATCH = 1000
 """How many transactions are aborted with one read of the checkpoint. The caller may stop the vacuum between batches."""
@@ -129,30 +129,9 @@ class TableVacuum:
         judge: Judge | None = None
         for share in divide(snapshot, levels.below):
             judge = judge.within(share.snapshot) if judge else self._judge(share.snapshot)
-            due: list[Candidate] = []
-            kept: list[Candidate] = []
-            for listed in self._hands.workers.list_share(levels, share, live=judge.known.live, files=files):
-                self._hands.note(left.tree, listed)
-                left.published |= {it for it in SUPERSEDING if DIRECTORIES[it] in listed.directories}
-                for entry in listed.entries:
-                    refuse_nested(self._store, entry.path)
-                for garbage in judge.garbage(listed.entries):
-                    (due if garbage.due else kept).append(garbage)
-            if len(share.directories) < len(levels.below):
-                # One later snapshot for those of many shares: most shares have none.
-                left.unknown += [garbage for garbage in due if garbage.reason is Reason.UNKNOWN]
-                due = [garbage for garbage in due if garbage.reason is not Reason.UNKNOWN]
-                if len(left.unknown) >= MOST_UNKNOWN:
-                    self._delete_unknown(left)
-            else:
-                due, newborn = self._without_newborn(due)
-                kept += newborn
-            gone = self._hands.delete(due)
-            self._hands.keep(kept)
-            stays = [*kept, *(garbage for garbage in due if garbage.path not in gone)]
-            unseen = self._unseen(plan.gone_files(share.snapshot, {garbage.path for garbage in stays}) - gone)
-            left.unseen += [garbage.path for garbage in unseen]
-            left.note(share.snapshot.decided, [*stays, *unseen], gone)
+            self._delete_share(share, judge, levels, left, files=files)
+            judge = judge.without_files()
+            del share  # before the next one is read
         self._delete_unknown(left)
         if left.unseen:
             self._hands.warnings.append(
@@ -160,6 +139,32 @@ class TableVacuum:
                 "they are left alone, and stay recorded as removed"
             )
         return left
+
+    def _delete_share(self, share: Share, judge: Judge, levels: Levels, left: Left, *, files: int) -> None:
+        due: list[Candidate] = []
+        kept: list[Candidate] = []
+        for listed in self._hands.workers.list_share(levels, share, live=judge.known.live, files=files):
+            self._hands.note(left.tree, listed)
+            left.published |= {it for it in SUPERSEDING if DIRECTORIES[it] in listed.directories}
+            for entry in listed.entries:
+                refuse_nested(self._store, entry.path)
+            for garbage in judge.garbage(listed.entries):
+                (due if garbage.due else kept).append(garbage)
+        if len(share.directories) < len(levels.below):
+            # One later snapshot for those of many shares: most shares have none.
+            left.unknown += [garbage for garbage in due if garbage.reason is Reason.UNKNOWN]
+            due = [garbage for garbage in due if garbage.reason is not Reason.UNKNOWN]
+            if len(left.unknown) >= MOST_UNKNOWN:
+                self._delete_unknown(left)
+        else:
+            due, newborn = self._without_newborn(due)
+            kept += newborn
+        gone = self._hands.delete(due)
+        self._hands.keep(kept)
+        stays = [*kept, *(garbage for garbage in due if garbage.path not in gone)]
+        unseen = self._unseen(plan.gone_files(share.snapshot, {garbage.path for garbage in stays}) - gone)
+        left.unseen += [garbage.path for garbage in unseen]
+        left.note(share.snapshot.decided, [*stays, *unseen], gone)
 
     def _delete_unknown(self, left: Left) -> None:
         due, newborn = self._without_newborn(left.unknown)

@@ -78,6 +78,10 @@ class Judge:
         known = replace(self.known, live=live, removed=removed_files(share.decided))
         return replace(self, known=known, named=_named(known, self.may_respell))
 
+    def without_files(self) -> "Judge":
+        """The same for no files, in little memory: `within` makes the judge of another share of it."""
+        return replace(self, known=replace(self.known, live=frozenset(), removed={}), named={})
+
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
         """The garbage among the entries of whole directories, with their markers. Live files may be left out."""
         entries = [self._as_named(entry) for entry in entries] if self.named else entries
