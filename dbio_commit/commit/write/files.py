@@ -55,7 +55,7 @@ class FilesSpec:
     options: WriteOptions = field(default_factory=WriteOptions)
     limits: names.PathLimits | None = None
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
-    """For the footers: the columns as Spark's JSON, and the version of Spark whose calendar and types they have."""
+    """For the footers: the columns as Spark's JSON, and a version of Spark whose calendar and types they have."""
     changes: bool = False
     """Whether the files are change files: they record changed rows, and are not part of the table."""
 

@@ -17,6 +17,7 @@ from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_com
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.footers import CALENDAR
 from dbio_commit.data.frames import Frame, fitted, read_frame
 from dbio_commit.data.mapping import has_variant
 from dbio_commit.data.parquet import ROW_METADATA
@@ -90,7 +91,7 @@ def write_rows(
         },
         options=replace(plan.options, target_file_size=target),
         limits=plan.place.limits,
-        spark_metadata={ROW_METADATA: json.dumps(plan.mapping.data_schema)},
+        spark_metadata={**CALENDAR, ROW_METADATA: json.dumps(plan.mapping.data_schema)},
     )
     place = plan.place
     sink = StoreSink(place.store, place.clock, terms)
