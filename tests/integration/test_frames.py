@@ -329,9 +329,8 @@ def test_what_is_not_installed_is_named(local_root: Root, method: str, blocked: 
 # --- the calendar -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["EXCEPTION", "LEGACY", "CORRECTED"])
 def test_spark_reads_the_old_days_of_a_frame_as_they_are_whatever_its_setting(
-    spark: "SparkSession", tmp_path: Path, mode: str
+    spark: "SparkSession", tmp_path: Path
 ) -> None:
     """EXCEPTION is the default of Spark 3, and CORRECTED that of Spark 4."""
     setting = "spark.sql.parquet.datetimeRebaseModeInRead"
@@ -343,11 +342,12 @@ def test_spark_reads_the_old_days_of_a_frame_as_they_are_whatever_its_setting(
     table.update({"id": "id + 10"}, "id = 2")  # rewrites the file
     files = [str(tmp_path / file.path) for file in table.snapshot().files]
     expected = {str((str(day), *[str(time)] * 2)) for day, time in zip(days, times, strict=True)}
-    before = spark.conf.get(setting)
-    spark.conf.set(setting, mode)
+    before = str(spark.conf.get(setting))
     try:
-        for found in (dbio.read(spark, tmp_path), spark.read.parquet(*files)):
-            told = found.selectExpr("CAST(day AS STRING)", "CAST(at AS STRING)", "CAST(clock AS STRING)").collect()
-            assert {str(tuple(row)) for row in told} == expected
+        for mode in ("EXCEPTION", "LEGACY", "CORRECTED"):
+            spark.conf.set(setting, mode)
+            for found in (dbio.read(spark, tmp_path), spark.read.parquet(*files)):
+                told = found.selectExpr("CAST(day AS STRING)", "CAST(at AS STRING)", "CAST(clock AS STRING)").collect()
+                assert {str(tuple(row)) for row in told} == expected, mode
     finally:
         spark.conf.set(setting, before)
