@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 import dbio_commit as dbio
 from bench import data, report
+from bench.frames_job import without_views
 from bench.lazy_job import WAYS
 from bench.measure import Bench
 
@@ -21,9 +22,7 @@ FILE_ROWS = 500_000
 def lazy(bench: Bench) -> report.Section:
     directory = bench.directory / "lazy"
     shutil.rmtree(directory, ignore_errors=True)
-    source = pq.read_table(data.make_lineitem(bench.directory, bench.scale))
-    plain = [it.with_type(pa.string()) if pa.types.is_string_view(it.type) else it for it in source.schema]
-    source = source.cast(pa.schema(plain))  # Arrow has no filter for views of texts
+    source = without_views(pq.read_table(data.make_lineitem(bench.directory, bench.scale)))
     layouts = {"one directory": directory / "flat", "by ship month": directory / "by_month"}
     _write(source, layouts["one directory"], by_month=False)
     _write(source, layouts["by ship month"], by_month=True)

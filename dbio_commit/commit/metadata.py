@@ -1,10 +1,11 @@
 """What a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
 
 The cost does not depend on the length of the log. Turns are numbered and never change, so a process that remembers one
-looks only for the next. While the last turn is undecided, columns and settings are as of the turn before it.
+looks only for the next. A disk cannot list from a name on: there, a process that looked not long ago looks for the next
+turn by its name. While the last turn is undecided, columns and settings are as of the turn before it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -30,8 +31,9 @@ from dbio_commit.store import Store
 _TABLES = 1000
 """How many tables a process remembers."""
 
-_UNDECIDED_S = 20 * 60.0
-"""How long a holder without a commit marker counts as undecided, in s. Vacuum purges no marker that is younger."""
+_UNPURGED_S = 20 * 60.0
+"""Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
+turn is missing among those that came since a look."""
 
 _SAME_SECOND = timedelta(seconds=2)
 """If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
@@ -53,6 +55,8 @@ class Seen:
     """The turn after that, if it is taken and was undecided."""
     at: Moment | None = None
     """When the holder was undecided. None if there is no holder."""
+    looked: Moment | None = None
+    """At this moment or later, the last turn was `turn`, an earlier one, or that of `holder`."""
 
     @property
     def layout(self) -> Layout:
@@ -89,7 +93,7 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
 
     Raises TableNotFoundError if it was dropped.
     """
-    seen = _recall(store, clock)
+    looked, seen = clock.moment(), _recall(store, clock)
     if seen is None:
         front = parse_log(store.list_log("_d", Kind.TURN))
     else:
@@ -98,13 +102,13 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
     if front.descriptor is None:
         return None
     if seen is not None and seen.entry == front.descriptor:
-        seen = _go_on(store, clock, seen, read_snapshot)
+        seen = replace(_go_on(store, clock, seen, read_snapshot), looked=looked)
         _remember(store, clock, seen)
         return seen
     now = clock.now()
     turns = front if seen is None else parse_log(store.list_log(Kind.TURN))
     fresh = Seen(front.descriptor, read_descriptor(store, front), NO_METADATA)
-    seen = _look_anew(store, clock, fresh, turns, read_snapshot)
+    seen = replace(_look_anew(store, clock, fresh, turns, read_snapshot), looked=looked)
     if now - front.descriptor.modified >= _SAME_SECOND:
         _remember(store, clock, seen)
     return seen
@@ -133,7 +137,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
     """Continues from what was seen, turn by turn."""
     while True:
         at, turn = clock.moment(), seen.metadata.turn
-        found = parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
+        found = parse_log(_turns_from(store, clock, seen))
         if turn not in found.turns or found.turns[turn] != seen.turn:
             break  # purged, since there are later ones; or it is another turn of this number
         if found.last_turn == turn:
@@ -143,7 +147,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
         holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _marker_of(store, holder)
         if marker is None:
-            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
+            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNPURGED_S)
             if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
                 break
             return seen if is_watched else seen.as_of(seen.metadata, found, holder, at)
@@ -151,6 +155,14 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
             break
         seen = seen.as_of(metadata, found)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
+
+
+def _turns_from(store: Store, clock: Clock, seen: Seen) -> Iterable[Entry]:
+    """The turn that was seen, and at least the next one, if there are any."""
+    turn = seen.metadata.turn
+    if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, _UNPURGED_S):
+        return store.stat_log(names.turn(turn), names.turn(turn + 1)).values()
+    return store.list_log_from(names.turn(turn), Kind.TURN)
 
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:

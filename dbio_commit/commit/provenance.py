@@ -145,8 +145,12 @@ def _process() -> int:
 
 
 def _user() -> str | None:
-    """The name of the process's user, or its number if the machine knows no name, as in many containers."""
-    number = os.geteuid()
+    return _name_of(os.geteuid())
+
+
+@cache
+def _name_of(number: int) -> str | None:
+    """The name of a user, or its number if the machine knows no name, as in many containers."""
     try:
         return _clean(pwd.getpwuid(number).pw_name, MOST_TEXT)
     except KeyError:

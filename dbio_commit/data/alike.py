@@ -29,8 +29,8 @@ def match(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Collection[s
     """How the file matches the target without the partition columns. And why pyarrow's own reader would not find the
     table's rows in it, as text; empty if it would.
     """
-    leaves = range(len(parquet.schema))
-    is_old = any(parquet.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
+    leaves = parquet.schema
+    is_old = any(leaves.column(leaf).physical_type == "INT96" for leaf in range(len(leaves)))
     own = {field.name: field.type for field in parquet.schema_arrow}
     spelled = {name.lower(): name for name in own}
     outside = {name.lower() for name in partition}

@@ -25,7 +25,8 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     """The leaf columns, by their Parquet paths, whose values repeat enough for a dictionary to pay."""
     rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
     step = max(-(-table.num_rows // rows), 1)  # in a sample of neighbours, sorted values would look like repeated ones
-    sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
+    some = table if step == 1 else table.take(pa.array(range(0, table.num_rows, step), pa.int64()))
+    sample = some.combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in leaves(name, chunk) if _repeats(values)]
 

@@ -29,6 +29,10 @@ SPARK_VERSION = "org.apache.spark.version"
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _NEW_CALENDAR = (3, 1)
 """From this version of Spark on, files without the keys above use the calendar that all others use."""
+CALENDAR: Mapping[str, str] = {SPARK_VERSION: f"{_NEW_CALENDAR[0]}.{_NEW_CALENDAR[1]}.0"}
+"""Metadata for a file that is written without Spark. Spark concludes from the version that days before 1582-10-15 and
+instants before 1900 are in the calendar that all others use. Without a version, a setting of the session decides: by
+default, Spark 3 refuses such values, and Spark 4 reads them as they are."""
 
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 32 * 1024 * 1024

@@ -7,6 +7,7 @@ changes and deletes only in directories that were opened here. Knows nothing of 
 import errno
 import os
 import stat
+import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -130,6 +131,24 @@ def sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_SYNCED: dict[str, tuple[int, int, int]] = {}
+"""By path: which directory this process has synced, and its change time then."""
+
+_SAME_TIME_NS = 2 * 10**9
+"""If a directory changed longer ago than this, another change gives it another time, even in whole seconds."""
+
+
+def sync_if_changed(path: str) -> None:
+    """As `sync_directory`, unless this process has synced the directory and no entry has changed since."""
+    status = os.stat(path)
+    state = status.st_dev, status.st_ino, status.st_ctime_ns
+    if _SYNCED.get(path) == state:
+        return
+    sync_directory(path)
+    if time.time_ns() - status.st_ctime_ns > _SAME_TIME_NS:
+        _SYNCED[path] = state
 
 
 # --- disks that do not keep names byte for byte -------------------------------------------------------------------

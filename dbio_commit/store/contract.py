@@ -100,6 +100,9 @@ class Store(ABC):
         """Of what `list_log` returns for the prefix: the object of this name and those whose names sort after it."""
         return [entry for entry in self.list_log(prefix) if entry.path >= name]
 
+    lists_all_names: ClassVar[bool] = False
+    """Whether `list_log_from` goes through all names at the root, and so takes longer than a look at two of them."""
+
     @abstractmethod
     def stat_log(self, *names: str) -> dict[str, Entry]:
         """The objects at the root that have these names, by name; absent ones are left out. Give at least one name.

@@ -36,14 +36,16 @@ def open_new(here: int, name: str) -> int:
 def _temporary(here: int, body: bytes) -> Iterator[tuple[str, int]]:
     """A temporary file with this body: its name and a descriptor. Its name is removed at the end."""
     name = TEMPORARY + uuid4().hex
-    with open(open_new(here, name), "wb") as file:
-        try:
-            file.write(body)
-            file.flush()
-            yield name, file.fileno()
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=here)
+    descriptor = open_new(here, name)
+    try:
+        left = memoryview(body)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        yield name, descriptor
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=here)
+        os.close(descriptor)
 
 
 def rename_new(here: int, name: str, body: bytes) -> None:

@@ -30,6 +30,7 @@ from dbio_commit.store.beneath import (
     make_root,
     refuse_other_spelling,
     sync_directory,
+    sync_if_changed,
 )
 from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
 from dbio_commit.store.disk_files import (
@@ -69,6 +70,7 @@ class LocalStore(Store):
     """
 
     is_disk = True
+    lists_all_names = True
     contenders = 1
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
@@ -111,8 +113,8 @@ class LocalStore(Store):
     def stat_log(self, *names: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for name in names:
-            with suppress(ObjectNotFoundError):
-                status = self._status(name)
+            with self._tree.translating("look at", name), suppress(FileNotFoundError, NotADirectoryError):
+                status = os.stat(self._tree.path_of(name), follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):  # as in `list_log`
                     found[name] = self._tree.entry(name, status)
         return found
@@ -254,13 +256,13 @@ class LocalStore(Store):
 
         def create() -> BinaryIO:
             make_root(self.url)
-            return cast(BinaryIO, io.BufferedWriter(_again(open_it)))
+            return cast(BinaryIO, _again(open_it))
 
         def guard(function: Callable[[], Any]) -> Any:
             with self._tree.translating("write", path):
                 return function()
 
-        return cast(BinaryIO, Upload(create, guard))
+        return cast(BinaryIO, io.BufferedWriter(Upload(create, guard)))  # guards few large writes
 
     def prepare(self, path: str) -> str:
         def make() -> None:
@@ -273,7 +275,7 @@ class LocalStore(Store):
         return self._tree.path_of(path)
 
     def check_spelling(self, directories: Iterable[str]) -> None:
-        for directory in sorted(set(directories)):
+        for directory in sorted(set(directories) - {""}):
             with (
                 suppress(ObjectNotFoundError),
                 self._tree.translating("look at", directory),
@@ -309,8 +311,8 @@ class LocalStore(Store):
         return found
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        by_directory = _by_directory(paths)
-        for directory, files in by_directory.items():
+        synced = set[str]()
+        for directory, files in _by_directory(paths).items():
             with (
                 self._tree.translating("sync", names.join(directory, files[0])),
                 descend(self.url, directory) as descent,
@@ -318,16 +320,14 @@ class LocalStore(Store):
                 for name in files:
                     with self._tree.translating("sync", names.join(directory, name)):
                         sync_file(descent.here, name)
-        above = {""}
-        for directory in by_directory:
-            while directory not in above:
-                above.add(directory)
-                directory = names.split(directory)[0]
-        for directory in sorted(above, reverse=True):
-            with self._tree.translating("sync", directory), descend(self.url, directory) as descent:
-                fsync(descent.here)
+                for descriptor in reversed(descent.descriptors):  # of the directory, and of those above it
+                    if directory not in synced:
+                        with self._tree.translating("sync", directory):
+                            fsync(descriptor)
+                        synced.add(directory)
+                    directory = names.split(directory)[0]
         with suppress(PermissionError):  # this user may not be allowed to open the directory above the root
-            sync_directory(os.path.dirname(self.url))
+            sync_if_changed(os.path.dirname(self.url))
 
     # --- deleting -------------------------------------------------------------------------------------------------
 

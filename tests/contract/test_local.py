@@ -18,7 +18,7 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.base.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
-from dbio_commit.store import Listing, Store, Unfinished, local, open_store, parse_location
+from dbio_commit.store import Listing, Store, Unfinished, beneath, local, open_store, parse_location
 from tests.writers import stage
 
 NOBODY = 65534
@@ -78,6 +78,24 @@ def test_files_are_made_durable_with_all_their_directories(store: Store, root: P
     store.make_durable(paths)
     directories = {root / "a=1/b=2", root / "a=1/b=3", root / "a=1", root, root.parent}
     assert set(synced) == {*(root / path for path in paths), *directories}
+
+
+def test_the_directory_above_the_root_is_synced_again_only_if_it_has_changed(
+    store: Store, root: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_durable() -> int:
+        synced.clear()
+        store.make_durable(["part-0"])
+        return synced.count(root.parent)
+
+    with store.open_write("part-0") as file:
+        file.write(b"x")
+    assert [make_durable(), make_durable()] == [1, 1], "it changed just now: another change may get the same time"
+    monkeypatch.setattr(beneath, "_SAME_TIME_NS", 0)
+    assert [make_durable(), make_durable()] == [1, 0]
+    root.rename(root.parent / "moved")
+    (root.parent / "moved").rename(root)
+    assert make_durable() == 1
 
 
 def test_a_large_file_is_on_its_way_to_the_disk_before_it_is_closed(store: Store, synced: list[Path]) -> None:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
@@ -17,11 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dbio_commit as dbio
 from dbio_commit import FileInfo, InvalidInputError, Table
 from dbio_commit.log.snapshot import _stores
 from dbio_commit.protocol import names
 from dbio_commit.store import Store
 from tests.conftest import Root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA: dict[str, Any] = {
     "type": "struct",
@@ -320,3 +324,30 @@ def test_what_is_not_installed_is_named(local_root: Root, method: str, blocked: 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == ""
     assert printed in done.stdout
+
+
+# --- the calendar -------------------------------------------------------------------------------------------------
+
+
+def test_spark_reads_the_old_days_of_a_frame_as_they_are_whatever_its_setting(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """EXCEPTION is the default of Spark 3, and CORRECTED that of Spark 4."""
+    setting = "spark.sql.parquet.datetimeRebaseModeInRead"
+    days = [date(1, 1, 1), date(1582, 10, 4), date(1899, 12, 31)]
+    times = [datetime(it.year, it.month, it.day, 7, 30) for it in days]
+    at: Any = pa.array(times, pa.timestamp("us", "UTC"))
+    table = Table(tmp_path)
+    table.write(pa.table({"id": [1, 2, 3], "day": days, "at": at, "clock": pa.array(times, pa.timestamp("us"))}))
+    table.update({"id": "id + 10"}, "id = 2")  # rewrites the file
+    files = [str(tmp_path / file.path) for file in table.snapshot().files]
+    expected = {str((str(day), *[str(time)] * 2)) for day, time in zip(days, times, strict=True)}
+    before = str(spark.conf.get(setting))
+    try:
+        for mode in ("EXCEPTION", "LEGACY", "CORRECTED"):
+            spark.conf.set(setting, mode)
+            for found in (dbio.read(spark, tmp_path), spark.read.parquet(*files)):
+                told = found.selectExpr("CAST(day AS STRING)", "CAST(at AS STRING)", "CAST(clock AS STRING)").collect()
+                assert {str(tuple(row)) for row in told} == expected, mode
+    finally:
+        spark.conf.set(setting, before)

@@ -55,7 +55,7 @@ class FilesSpec:
     options: WriteOptions = field(default_factory=WriteOptions)
     limits: names.PathLimits | None = None
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
-    """For the footers: the columns as Spark's JSON, and the version of Spark whose calendar and types they have."""
+    """For the footers: the columns as Spark's JSON, and a version of Spark whose calendar and types they have."""
     changes: bool = False
     """Whether the files are change files: they record changed rows, and are not part of the table."""
 
@@ -192,7 +192,7 @@ class Output:
         self._open: OrderedDict[str, DataFileWriter] = OrderedDict()  # by directory, the least recently used first
         self._paths: list[str] = []
         self._closing: deque[Future[FileInfo]] = deque()
-        self._pool = ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
+        self._pool: ThreadPoolExecutor | None = None  # most writes have one file, and need none
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
@@ -230,14 +230,16 @@ class Output:
         self._open.clear()
         self._done += [*(future.result() for future in self._closing), *last]
         self._closing.clear()
-        self._pool.shutdown()
+        if self._pool:
+            self._pool.shutdown()
         if self._paths:
             self._files.confirm()
         return self._done
 
     def discard(self, error: BaseException) -> None:
         """Closes and deletes all files. Failures of this are noted on the error, and do not replace it."""
-        self._pool.shutdown()  # else a file could appear after it was deleted
+        if self._pool:
+            self._pool.shutdown()  # else a file could appear after it was deleted
         for file in self._open.values():
             _attempt_to(file.discard, error)
         _attempt_to(lambda _: self._files.delete(self._paths), error)
@@ -279,6 +281,7 @@ class Output:
         if len(self._closing) >= CLOSING:
             self._done.append(self._closing.popleft().result())
         file = self._open.pop(directory)
+        self._pool = self._pool or ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
         self._closing.append(self._pool.submit(file.close, self._spec.spark_metadata))
 
 

@@ -16,7 +16,8 @@ from dbio_commit.commit.write.lanes import write_in_lanes
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write
-from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.columns import arrow_schema, arrow_type
+from dbio_commit.data.footers import CALENDAR
 from dbio_commit.data.frames import Frame, fitted, read_frame
 from dbio_commit.data.mapping import has_variant
 from dbio_commit.data.parquet import ROW_METADATA
@@ -83,14 +84,10 @@ def write_rows(
     spec = FilesSpec(
         terms=terms,
         columns=tuple(enumerate(it["name"] for it in schema["fields"])),
-        variants={
-            field.name: field.type
-            for field, it in zip(arrow_schema(schema, where=plan.place.url), schema["fields"], strict=True)
-            if has_variant(it["type"])
-        },
+        variants={it["name"]: arrow_type(it["type"]) for it in schema["fields"] if has_variant(it["type"])},
         options=replace(plan.options, target_file_size=target),
         limits=plan.place.limits,
-        spark_metadata={ROW_METADATA: json.dumps(plan.mapping.data_schema)},
+        spark_metadata={**CALENDAR, ROW_METADATA: json.dumps(plan.mapping.data_schema)},
     )
     place = plan.place
     sink = StoreSink(place.store, place.clock, terms)

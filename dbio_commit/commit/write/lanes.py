@@ -28,12 +28,12 @@ def write_in_lanes(
     spec: FilesSpec, batches: Iterable[pa.RecordBatch], *, attempt: int, files: FileSink, lanes: int | None = None
 ) -> list[FileInfo]:
     """As `files.write_files`, in up to MOST_LANES threads. Without threads if all rows make one run."""
-    count = lanes or min(MOST_LANES, os.cpu_count() or 1)
     each = runs(batches, spec)
     working = _Lanes(spec, attempt=attempt, files=files)
     try:
         first = deque(islice(each, 2))
-        alone = len(first) < 2 or count == 1
+        count = (lanes or min(MOST_LANES, os.cpu_count() or 1)) if len(first) > 1 else 1
+        alone = count == 1
         while run := first.popleft() if first else next(each, None):
             if alone:
                 working.write_here(run)

@@ -4,7 +4,7 @@ DuckDB itself reads files on a disk that hold the table's columns as they are. p
 keeps the table's rules (`dataset`). The rows of the rest are converted in memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,27 +41,50 @@ def to_duckdb(request: Request, connection: "duckdb.DuckDBPyConnection | None") 
         found = found.union(part)
     if request.condition is not None:
         found = found.filter(for_duckdb(request.condition, request.target))
+    if list(request.wanted) == request.target.names:
+        return found
     return found.select(*map(duckdb_column, request.wanted))
+
+
+_MOST_LISTED = 500
+"""DuckDB looks up a list of the files for every 2,048 rows, if a query has a partition column. A join with a table of
+the files looks up every row, also if a query has no such column, but takes no longer for more files."""
+
+
+_LISTED: Mapping[Any, str] = {
+    pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.date32(): "DATE",
+    pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
+}  # fmt: skip
+"""The types of which Python's values are exact in a list of DuckDB, whatever the settings of the connection."""
 
 
 def _native(
     request: Request, files: Sequence[MatchedFile], on: "duckdb.DuckDBPyConnection"
 ) -> "duckdb.DuckDBPyRelation":
-    """The files as DuckDB reads them. Values of partition columns come from a table of the files' names: DuckDB opens
-    only files whose values a filter keeps."""
+    """The files as DuckDB reads them. The values of partition columns follow from the files' names: DuckDB opens only
+    files whose values a filter keeps."""
     target, store = request.target, request.store
     parts = {column.lower() for column in request.snapshot.partition_columns}
     paths = [f"{store.url}/{it.file.path}" for it in files]
-    read = "SELECT * FROM read_parquet($paths, hive_partitioning = false, union_by_name = false"
+    read = "FROM read_parquet($paths, hive_partitioning = false, union_by_name = false"
     outside = [field for field in target if field.name.lower() in parts]
     if not outside:
-        return on.sql(f"{read})", params={"paths": paths})
-    values: dict[str, Any] = {
-        field.name: pa.array([_value(it, field, request) for it in files], field.type) for field in outside
-    }
+        return on.sql(f"SELECT {', '.join(map(_quoted, target.names))} {read})", params={"paths": paths})
+    values: dict[str, list[Any]] = {field.name: [_value(it, field, request) for it in files] for field in outside}
     name = _unused("file", target)
-    partitions = on.from_arrow(pa.table({name: pa.array(paths, pa.string()), **values}))
-    rows = on.sql(f"{read}, filename = {_text(name)})", params={"paths": paths})
+    read += f", filename = {_text(name)})"
+    if len(files) <= _MOST_LISTED and all(field.type in _LISTED for field in outside):
+        position = f"list_position($paths, {_quoted(name)})"
+        listed = {
+            field.name: f"CAST($values_{at} AS {_LISTED[field.type]}[])[{position}] AS {_quoted(field.name)}"
+            for at, field in enumerate(outside)
+        }
+        columns = [listed.get(field, _quoted(field)) for field in target.names]
+        params = {"paths": paths, **{f"values_{at}": values[field.name] for at, field in enumerate(outside)}}
+        return on.sql(f"SELECT {', '.join(columns)} {read}", params=params)
+    arrays = {field.name: pa.array(values[field.name], field.type) for field in outside}
+    partitions = on.from_arrow(pa.table({name: pa.array(paths, pa.string()), **arrays}))
+    rows = on.sql(f"SELECT * {read}", params={"paths": paths})
     condition = f"files.{_quoted(name)} = partitions.{_quoted(name)}"
     columns = [f"{'partitions' if field in outside else 'files'}.{_quoted(field.name)}" for field in target]
     return rows.set_alias("files").join(partitions.set_alias("partitions"), condition).project(", ".join(columns))
@@ -74,6 +97,8 @@ def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDB
     does pyarrow, which gets its filters. DuckDB knows nothing of the value of TRY, which costs no time.
     """
     columns = [(_quoted(field.name), _has_floats(field.type)) for field in target]
+    if not any(is_odd for _, is_odd in columns):
+        return rows
     return rows.project(", ".join(f"TRY({name}) AS {name}" if is_odd else name for name, is_odd in columns))
 
 

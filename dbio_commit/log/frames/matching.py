@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dbio_commit.data.alike import Match, match
 from dbio_commit.data.pruning import column_types
@@ -33,17 +34,36 @@ def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) 
     """The files in order. Raises InvalidInputError for a file that cannot be read, ObjectNotFoundError."""
     store = request.store
     variants = _variants(request.columns)
+    matching = _Matching(target)
 
     def look(file: DataFile) -> MatchedFile:
         with store.open_read(file.path) as source:
             parquet = open_parquet(source, store.url_of(file.path))
-            found, why = match(parquet, target, partition=file.partition)
+            found, why = matching.match(parquet, file.partition)
             rows = parquet.metadata.num_rows
         if found is Match.SAME and variants.intersection(target.names):
             found = Match.CAST  # `open_parquet` looks at variants
         return MatchedFile(file, found, why, rows)
 
-    return store.in_parallel(look, files)
+    return store.ask_each(look, files)
+
+
+class _Matching:
+    """Matches files, most of which have the same columns as the one before: then the answer is the same, too."""
+
+    def __init__(self, target: pa.Schema) -> None:
+        self._target = target
+        self._before: tuple[pq.ParquetSchema, pa.Schema, names.Partition, tuple[Match, str]] | None = None
+
+    def match(self, parquet: pq.ParquetFile, partition: names.Partition) -> tuple[Match, str]:
+        leaves, schema = parquet.schema, parquet.schema_arrow
+        if self._before is not None:
+            other_leaves, other, other_partition, answer = self._before
+            if leaves.equals(other_leaves) and schema.equals(other) and partition.keys() == other_partition.keys():
+                return answer
+        answer = match(parquet, self._target, partition=partition)
+        self._before = leaves, schema, partition, answer
+        return answer
 
 
 def _variants(columns: Mapping[str, object]) -> frozenset[str]:

@@ -4,6 +4,7 @@ Polars reads files that hold the table's columns as they are, if they are on a d
 Polars filters all rows itself, so `polars_predicate` may understand a part of a filter only.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbio_commit.base.packages import require
+from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_polars, polars_column
 from dbio_commit.data.pruning import AllOf, Condition
@@ -28,18 +30,24 @@ _FILES_AT_ONCE = 256
 
 
 _DIRECT_FILES = 1_000
+_DIRECT_IN_PARTITIONS = 200
 """With more files, those that a query does not need are worth leaving out before their footers are read."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
+_NUMBER, _DATE = re.compile(r"-?[0-9]{1,18}"), re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TEXTS = {"Int8": _NUMBER, "Int16": _NUMBER, "Int32": _NUMBER, "Int64": _NUMBER, "Date": _DATE}
+"""By types of Polars: the texts in names of directories that Polars reads as this package does."""
 
 
 def to_lazy(request: Request) -> "polars.LazyFrame":
     """See `Snapshot.to_lazy`."""
-    pl = require("polars", what="to_lazy")
+    require("polars", what="to_lazy")
     from polars.io.plugins import register_io_source
 
     target = request.target
     found: polars.LazyFrame | None = _direct(request)
     if found is None:
-        schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
+        schema = _polars_schema(target)
         found = register_io_source(partial(_scan, request), schema=schema, is_pure=True)
     if request.condition is not None:
         found = found.filter(for_polars(request.condition, target))
@@ -49,13 +57,44 @@ def to_lazy(request: Request) -> "polars.LazyFrame":
 def _direct(request: Request) -> "polars.LazyFrame | None":
     """The files as a scan of Polars alone, which is the fastest; None if only `_scan` finds all rows, or reads less.
 
-    Polars itself leaves out row groups. It cannot leave out partitions, since it does not know their values.
+    Polars itself leaves out row groups, and partitions if it finds their values in the files' paths.
     """
-    files = request.files
-    if not 0 < len(files) <= _DIRECT_FILES or request.snapshot.partition_columns or not request.store.is_disk:
+    files, columns = request.files, request.snapshot.partition_columns
+    most = _DIRECT_IN_PARTITIONS if columns else _DIRECT_FILES
+    if not 0 < len(files) <= most or not request.store.is_disk:
+        return None
+    kinds = _kinds_in_paths(request) if columns else {}
+    if kinds is None:
         return None
     matched = match_files(request, files, request.target)
-    return _native(request, matched, request.target) if all(it.is_native(request) for it in matched) else None
+    if not all(it.is_native(request) for it in matched):
+        return None
+    if not columns:
+        return _native(request, matched, request.target)
+    return None if any(it.why for it in matched) else _with_paths(request, kinds)
+
+
+def _kinds_in_paths(request: Request) -> "dict[str, polars.DataType] | None":
+    """The types of the partition columns, if Polars certainly finds their values in the paths of all files."""
+    columns = request.snapshot.partition_columns
+    schema = _polars_schema(arrow_schema(request.columns, where=request.snapshot.url))
+    texts = {name: _TEXTS[str(schema[name])] for name in columns if str(schema.get(name)) in _TEXTS}
+    if len(texts) < len(columns) or not all(map(_PLAIN_NAME.fullmatch, texts)) or "=" in request.store.url:
+        return None
+    for file in request.files:
+        for name, grammar in texts.items():
+            text = file.partition.get(name)
+            if text is None or not grammar.fullmatch(text) or f"{name}={text}" not in file.path.split("/"):
+                return None
+    return {name: schema[name] for name in texts}
+
+
+def _with_paths(request: Request, kinds: "dict[str, polars.DataType]") -> "polars.LazyFrame":
+    import polars as pl
+
+    paths = [f"{request.store.url}/{file.path}" for file in request.files]
+    found = pl.scan_parquet(paths, glob=False, hive_partitioning=True, hive_schema=kinds, extra_columns="ignore")
+    return found.select(request.target.names)
 
 
 def _scan(
@@ -66,11 +105,9 @@ def _scan(
     batch_size: int | None,
 ) -> Iterator["polars.DataFrame"]:
     """What Polars calls for each run of a query."""
-    import polars as pl
-
     wanted = request.target.names if with_columns is None else with_columns
     target = pa.schema([request.target.field(name) for name in wanted])
-    schema = pl.DataFrame(pl.from_arrow(request.target.empty_table())).schema
+    schema = _polars_schema(request.target)
     told = None if predicate is None else outline(predicate, schema)
     asked = [it for it in (request.condition, told) if it is not None]
     files = request.pruned(AllOf(tuple(asked))) if asked else request.files
@@ -119,7 +156,7 @@ def _native(request: Request, files: Sequence[MatchedFile], target: pa.Schema) -
     for it in files:
         values_in = ((name, text) for name, text in it.file.partition.items() if name.lower() in wanted)
         groups.setdefault(tuple(values_in), []).append(it.file)
-    schema = pl.DataFrame(pl.from_arrow(target.empty_table())).schema
+    schema = _polars_schema(target)
     scans = []
     for partition, members in groups.items():
         values = {name.lower(): text for name, text in partition}
@@ -147,3 +184,9 @@ def _selected(scan: "polars.LazyFrame", columns: list[Any], only_values: bool) -
     if not only_values:
         return scan.select(columns)
     return scan.with_row_index("__row").select("__row", *columns).drop("__row")
+
+
+def _polars_schema(schema: pa.Schema) -> "polars.Schema":
+    import polars as pl
+
+    return pl.DataFrame(pl.from_arrow(schema.empty_table())).schema

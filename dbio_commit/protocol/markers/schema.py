@@ -51,8 +51,9 @@ def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
 def _is_nested_deeper(value: Any, levels: int) -> bool:
     """Goes level by level, since the caller's stack may be deep already."""
     level = [value]
-    for _ in range(levels + 1):
+    while level and levels >= 0:
         level = [inner for it in level for inner in _values_in(it)]
+        levels -= 1
     return bool(level)
 
 

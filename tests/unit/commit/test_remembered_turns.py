@@ -4,6 +4,7 @@ Rules: PROTOCOL.md 8.1.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -146,18 +147,37 @@ def test_nobody_spins_where_a_holder_is_gone_who_was_to_change_the_partition_col
     assert table.begin().terms.partition_columns == ("day",)
 
 
-def test_on_a_disk_a_purge_between_two_looks_hides_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of which this process remembers a turn."""
+    monkeypatch.setattr(schema_module, "_SAME_SECOND", timedelta(0))  # so that what is there is remembered at once
     table = Table.over(Table(tmp_path / "table").store)
     write(table, schema=columns("a"))
-    table.clock.sleep(2.1)  # so that what is there is remembered
     write(table, "overwrite", schema=columns("a"))
+    return table
+
+
+def elsewhere(table: Table, *names: str) -> int:
+    """Another process makes a turn for each of these columns. Returns the turn that this process remembers."""
     (seen,) = schema_module._SEEN.values()
-    mine = seen.metadata.turn
     kept = dict(schema_module._SEEN)
-    for name in ("b", "c"):
+    for name in names:
         write(table, "overwrite", schema=columns(name))
     schema_module._SEEN.clear()
     schema_module._SEEN.update(kept)
+    return seen.metadata.turn
+
+
+def look_long_ago() -> None:
+    ((key, seen),) = schema_module._SEEN.items()
+    assert seen.looked is not None
+    looked = replace(seen.looked, monotonic_s=seen.looked.monotonic_s - 20 * 60)
+    schema_module._SEEN[key] = replace(seen, looked=looked)
+
+
+def test_on_a_disk_a_purge_between_two_looks_hides_no_turn(on_disk: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = elsewhere(on_disk, "b", "c")
+    look_long_ago()  # a purge leaves the turns of the last half hour alone
     listed = LocalStore.list_log_from
 
     def purge_first(self: LocalStore, name: str, prefix: str) -> object:
@@ -165,4 +185,32 @@ def test_on_a_disk_a_purge_between_two_looks_hides_no_turn(tmp_path: Path, monke
         return listed(self, name, prefix)
 
     monkeypatch.setattr(LocalStore, "list_log_from", purge_first)
-    assert table.begin().terms.metadata.schema == columns("c")
+    assert on_disk.begin().terms.metadata.schema == columns("c")
+    assert not on_disk.store.stat_log(names.turn(mine + 1)), "the purge took place"
+
+
+@pytest.mark.parametrize("others", [(), ("b",), ("b", "c")])
+def test_on_a_disk_a_process_that_has_looked_not_long_ago_lists_nothing(
+    on_disk: Table, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    elsewhere(on_disk, *others)
+    listings: list[str] = []
+    monkeypatch.setattr(LocalStore, "list_log", lambda _, *prefixes: listings.extend(prefixes) or [])
+    assert on_disk.begin().terms.metadata.schema == columns(*(others or ("a",))[-1:])
+    assert listings == []
+
+
+def test_on_a_disk_a_process_that_has_not_looked_for_long_lists_the_turns(
+    on_disk: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_long_ago()
+    listed, listings = LocalStore.list_log, list[str]()
+
+    def list_log(self: LocalStore, *prefixes: str) -> object:
+        listings.extend(prefixes)
+        return listed(self, *prefixes)
+
+    monkeypatch.setattr(LocalStore, "list_log", list_log)
+    on_disk.begin()
+    on_disk.begin()
+    assert listings == ["_serial_"]

@@ -15,6 +15,7 @@ import dbio_commit as dbio
 from dbio_commit.commit.write import frames as module
 from dbio_commit.commit.write.options import CommitOptions
 from dbio_commit.data import frames
+from dbio_commit.data.footers import has_old_calendar, spark_version
 from dbio_commit.testing import ManualClock, MemoryStore
 
 DAY, NEXT = date(2026, 11, 20), date(2026, 11, 21)
@@ -189,6 +190,8 @@ def test_a_file_has_statistics_no_bounds_for_nan_and_its_columns_as_spark_writes
     [file] = table.snapshot().files
     footer = pq.ParquetFile(tmp_path / file.path).metadata
     assert b"org.apache.spark.sql.parquet.row.metadata" in (footer.metadata or {})
+    assert spark_version(footer) == "3.1.0", "Spark's readers go by it to find out the calendar"
+    assert not has_old_calendar(footer)
     assert table.snapshot(where="id > 1").files
     assert footer.row_group(0).column(1).statistics is None
     assert table.snapshot(where="id > 2").files == []

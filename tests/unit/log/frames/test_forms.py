@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import FileInfo, InvalidInputError, Table
+from dbio_commit.log.frames import duckdb_view
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
@@ -68,6 +69,25 @@ def test_random_tables_have_the_same_rows_in_all_forms(tmp_path: Path, seed: int
         for where in ["small <= 5 OR name IS NULL", "NOT flag AND at < '2026-11-20 12:00:00'", "price > 1.005", *parts]:
             agree(snapshot, where=where, time_zone="UTC")
         agree(snapshot, where="ratio > 0.5", refused=["dataset"])
+
+
+@pytest.mark.parametrize("column", PARTITIONS)
+def test_all_forms_find_the_values_of_partition_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    table = Table(tmp_path / "t")
+    kind, texts = PARTITIONS[column]
+    with table.begin(partition_by=[column]) as transaction:
+        for number, text in enumerate(texts):
+            pq.write_table(pa.table({"id": [number]}), transaction.new_file(partition={column: text}))
+        transaction.commit(schema=columns(**{"id": "long", column: kind}))
+    for most in (duckdb_view._MOST_LISTED, 0):
+        monkeypatch.setattr(duckdb_view, "_MOST_LISTED", most)
+        for asked in (["id", column], [column, "id"], [column], ["id"]):
+            assert agree(table.snapshot(), columns=asked) == len(texts)
+        assert agree(table.snapshot(), where=f"{column} IS NULL") == 1
+        known = table.snapshot(where=f"{column} IS NOT NULL")
+        assert agree(known, columns=[column, "id"]) == agree(known, columns=[column]) == len(texts) - 1
 
 
 # --- odd files ----------------------------------------------------------------------------------------------------

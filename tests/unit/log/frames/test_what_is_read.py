@@ -162,6 +162,31 @@ def test_a_flat_table_on_a_disk_is_a_scan_of_polars_itself(tmp_path: Path) -> No
     assert lazy.collect()["id"].to_list() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("place", "days", "is_scan"),
+    [
+        ("t", [date(2026, 11, 20), date(2026, 11, 21)], True),
+        ("t", [date(2026, 11, 20), None], False),
+        ("day=2026-01-01/t", [date(2026, 11, 20), date(2026, 11, 21)], False),
+    ],
+    ids=["days", "null", "a directory above that looks like a partition"],
+)
+def test_days_in_paths_on_a_disk_are_left_to_polars_if_it_finds_the_same(
+    tmp_path: Path, place: str, days: list[date | None], is_scan: bool
+) -> None:
+    table = Table(tmp_path / place)
+    with table.begin(partition_by=["day"]) as transaction:
+        for number, day in enumerate(days):
+            rows = pa.table({"id": [number], "x": [number / 2]})
+            pq.write_table(rows, transaction.new_file(partition={"day": day}))
+        transaction.commit(schema=columns(id="long", x="double", day="date"))
+    lazy = table.snapshot().to_lazy()
+    assert ("Parquet SCAN" in lazy.explain()) == is_scan
+    assert sorted(lazy.collect().rows()) == [(number, number / 2, day) for number, day in enumerate(days)]
+    assert lazy.select("day").collect().height == lazy.select(pl.len()).collect().item() == 2
+    assert lazy.filter(pl.col("day") == days[0]).collect()["id"].to_list() == [0]
+
+
 def test_a_file_that_vacuum_has_deleted_is_an_error(tmp_path: Path) -> None:
     table = Table(tmp_path / "t")
     fill(table)
