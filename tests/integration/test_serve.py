@@ -97,7 +97,7 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         "ALTER TABLE dbio.lake.events SET TBLPROPERTIES ('check.small' = 'id < 0')",
         "OPTIMIZE dbio.lake.events",
         "DESCRIBE HISTORY dbio.lake.events",
-        "SELECT id FROM dbio.lake.events WHERE",
+        "SELEC id FROM dbio.lake.events",
     ]
     with served(tmp_path) as (process, port):
         arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), str(tmp_path / "checkpoint")]

@@ -416,7 +416,7 @@ def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
     functions: list[Callable[[], Any]] = [
         lambda: dbio.delete(spark, path, "id = 2"),
         lambda: dbio.update(spark, path, {"n": "n + 1"}, "id < 5"),
-        lambda: dbio.merge(spark, path, spark.table("news"), on=["id"], when=[dbio.when_matched().update()]),
+        lambda: dbio.merge(spark, path, spark.table("news"), on=["id"], when=[dbio.when_matched().delete()]),
     ]
     for function in functions:
         listed.clear()
