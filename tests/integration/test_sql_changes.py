@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -422,6 +423,59 @@ def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
         listed.clear()
         function()
         assert listed == [path]
+
+
+def test_sql_costs_no_more_jobs_and_calls_than_the_functions(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls are those between Python and the JVM. For a SELECT, Spark's analyzer and optimizer ask Python, too."""
+    inner, calls = ClientServerConnection.send_command, [0]
+
+    def send_command(connection: ClientServerConnection, command: str) -> Any:
+        calls[0] += not command.startswith("m\nd\n")  # which lets go of an object, at some time
+        return inner(connection, command)
+
+    def cost(run: Callable[[], object]) -> tuple[int, int]:
+        context: Any = spark.sparkContext
+        scheduler = context._jsc.sc().dagScheduler()
+        run()
+        first, calls[0] = scheduler.numTotalJobs(), 0
+        run()
+        counted = calls[0]
+        return scheduler.numTotalJobs() - first, counted
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", send_command)
+    name, news, ids = f"dbio.`{path}`", spark.table("news"), iter(range(5, 10))
+    update = [dbio.when_matched().update({"kind": "source.kind"})]
+    pairs: list[tuple[Callable[[], object], Callable[[], object], int]] = [
+        (
+            lambda: spark.sql(f"SELECT kind FROM {name} WHERE n > 3").collect(),
+            lambda: dbio.read(spark, path).where("n > 3").select("kind").collect(),
+            40,
+        ),
+        (
+            lambda: spark.sql(f"DELETE FROM {name} WHERE id = {next(ids)}"),
+            lambda: dbio.delete(spark, path, f"id = {next(ids)}"),
+            0,
+        ),
+        (
+            lambda: spark.sql(f"UPDATE {name} SET kind = 'a' WHERE id < 5"),
+            lambda: dbio.update(spark, path, {"kind": "'b'"}, "id < 5"),
+            0,
+        ),
+        (
+            lambda: spark.sql(
+                f"MERGE INTO {name} t USING news s ON t.id = s.id WHEN MATCHED THEN UPDATE SET kind = s.kind"
+            ),
+            lambda: dbio.merge(spark, path, news, on=["id"], when=update),
+            0,
+        ),
+    ]
+    for sql, function, more in pairs:
+        (jobs, made), (jobs_there, made_there) = cost(sql), cost(function)
+        print(jobs, jobs_there, made, made_there)
+        assert jobs == jobs_there
+        assert made <= made_there + more
 
 
 def in_threads(*functions: Callable[[], None]) -> None:

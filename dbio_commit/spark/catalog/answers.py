@@ -1,5 +1,6 @@
 """Answers what `Asking.java` asks: about tables in the catalog `dbio`, and about the queries that read them."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -56,8 +57,11 @@ class Answers:
         self._lock = ProcessLock()
         self._sessions: LRUCache[str, SparkSession] = LRUCache(_MOST_SESSIONS)
 
-    def answer(self, verb: str, asked: Any) -> str:
-        """An answer that is no text is put into `asked[0]`; and so is an error of Spark, which Java then throws."""
+    def answer(self, question: str, asked: Any) -> str:
+        """The question is as `Asking.java` writes it.
+
+        An answer that is no text is put into `asked[0]`; and so is an error of Spark, which Java then throws.
+        """
         verbs: dict[str, Callable[..., Any]] = {
             "load": self._load,
             "exists": self._exists,
@@ -96,7 +100,8 @@ class Answers:
             "write_batch": self.feeds.write,
         }
         try:
-            found = verbs[verb](self.session(asked[1]), *asked[2])
+            verb, uuid, given = json.loads(question)
+            found = verbs[verb](self.session(uuid, asked), *_taken(given, asked))
         except Py4JJavaError as error:
             found = error.java_exception
         except CapturedException as error:
@@ -109,13 +114,12 @@ class Answers:
             asked[0] = found
         return ""
 
-    def session(self, session: Any) -> SparkSession:
-        """The session of the JVM as one of Python."""
-        uuid = str(session.sessionUUID())
+    def session(self, uuid: str, asked: Any) -> SparkSession:
+        """The session of Python for the one with this id that asks in the JVM, which is `asked[1]`."""
         with self._lock:
             if (found := self._sessions.get(uuid)) is None:
                 assert self.context is not None
-                found = self._sessions[uuid] = SparkSession(self.context, session)
+                found = self._sessions[uuid] = SparkSession(self.context, asked[1])
             return found
 
     def know(self, spark: SparkSession) -> None:
@@ -225,6 +229,15 @@ class Answers:
         found = root.store.stat_many([names.join(it, names.DESCRIPTOR) for it in inside])
         tables = [name for name, descriptor in zip(inside, found, strict=True) if descriptor]
         return root, tables, [name for name in inside if name not in {*tables}]
+
+
+def _taken(given: Any, asked: Any) -> Any:
+    """Arguments of a question: the plain ones as they are in its text, and the others out of the array of the JVM."""
+    if isinstance(given, list):
+        return [_taken(it, asked) for it in given]
+    if isinstance(given, dict):
+        return given["map"] if "map" in given else asked[given["object"]]
+    return given
 
 
 def _committed(root: Table, tables: Sequence[str]) -> Iterator[str]:
