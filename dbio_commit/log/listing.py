@@ -23,7 +23,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import begun_bytes, checkpoint_bytes, marker_bytes
-from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
@@ -73,6 +73,22 @@ def refuse_dropped(store: Store, log: Log) -> None:
             f"the table at {store.url} was dropped, and its remains are still to be deleted; finish that with "
             "`dbio drop`, as somebody who may delete there"
         )
+
+
+def has_commits(store: Store) -> bool:
+    """Whether anything was committed to the table. Cheaper than a snapshot: one listing, and mostly one marker or none.
+
+    False for a table whose first write is pending or was aborted, and for one that was dropped. A table with a
+    checkpoint counts as one with commits, and so does one with a corrupt marker.
+    """
+    log = parse_log(store.list_log(names.Kind.CHECKPOINT, names.Kind.COMMITTED, names.DROPPED))
+    if log.dropped is not None or log.checkpoints:
+        return log.dropped is None
+    for entry in sorted(log.committed.values(), key=lambda it: -it.size):  # markers of aborts are among the smallest
+        read = read_markers(store, [entry], scope=Scope.TABLE)
+        if read.corrupt or any(not marker.is_abort for marker in read.valid.values()):
+            return True
+    return False
 
 
 def refuse_lost_descriptor(store: Store, log: Log) -> None:

@@ -95,6 +95,9 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         "CALL dbio.system.compact('dbio.lake.events', dry_run => true)",
         "DELETE FROM dbio.lake.missing WHERE id = 1",
         "ALTER TABLE dbio.lake.events SET TBLPROPERTIES ('check.small' = 'id < 0')",
+        "OPTIMIZE dbio.lake.events",
+        "DESCRIBE HISTORY dbio.lake.events",
+        "SELEC id FROM dbio.lake.events",
     ]
     with served(tmp_path) as (process, port):
         arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), str(tmp_path / "checkpoint")]
@@ -104,13 +107,18 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         assert client.returncode == 0, client.stderr[-3000:]
         ended = ends(process, signal.SIGTERM)
     text, loaded = client.stdout.rsplit(maxsplit=1)
-    *done, counted, shown, compacted, missing, refused, left = json.loads(text)
+    *done, counted, shown, compacted, missing, refused, optimized, described, misspelt, left = json.loads(text)
     assert loaded == "False"
     assert done == [[]] * 4
     assert (counted, shown, left) == ([[7, 10]], [["lake", "events", False]], [9, 7])
     assert len(compacted) == 1
     assert "TABLE_OR_VIEW_NOT_FOUND" in missing
     assert "dbio_commit.InvalidInputError: 7 rows violate check.small" in refused
+    assert "PARSE_SYNTAX_ERROR" in optimized
+    assert "For a dbio table, type: CALL dbio.system.compact('dbio.lake.events')" in optimized
+    assert "For a dbio table, type: CALL dbio.system.history('dbio.lake.events')" in described
+    assert "PARSE_SYNTAX_ERROR" in misspelt
+    assert "type: " not in misspelt
     assert ended == (0, f"stopped listening on sc://127.0.0.1:{port}\n")
 
 

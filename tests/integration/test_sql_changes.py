@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.spark.catalog.tables import SqlTables
-from dbio_commit.spark.rewrite.base import Rewrite
 from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, configured, numbers, objects
 
@@ -415,21 +416,96 @@ def test_explain_commits_nothing(spark: SparkSession, path: str) -> None:
     assert len(dbio.Table(path).history()) == 1
 
 
-def test_a_rewrite_of_rows_reads_one_snapshot(spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a statement that reads its table: the one that Spark analysed it with."""
-    read: list[Any] = []
-    inner = Rewrite.of_rows.__func__  # type: ignore[attr-defined]
+def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
+    spark: SparkSession, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Besides what any write does to begin, and to commit."""
+    listed: list[str] = []
+    inner = dbio.Table.snapshot
 
-    def of_rows(cls: Any, *args: Any, **more: Any) -> Rewrite:
-        read.append(more["snapshot"])
-        found: Rewrite = inner(cls, *args, **more)
-        return found
+    def snapshot(table: dbio.Table, *args: Any, **more: Any) -> Snapshot:
+        listed.append(table.url)
+        return inner(table, *args, **more)
 
-    monkeypatch.setattr(Rewrite, "of_rows", classmethod(of_rows))
-    spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = 1")
-    spark.sql(f"DELETE FROM dbio.`{path}` WHERE id = (SELECT max(id) FROM dbio.`{path}`)")
-    assert read[0] is None
-    assert read[1].tid == dbio.Table(path).history()[1].tid
+    other = str(tmp_path / "other")
+    dbio.write(spark.sql("SELECT * FROM news"), other)
+    name = f"dbio.`{path}`"
+    monkeypatch.setattr(dbio.Table, "snapshot", snapshot)
+    statements: Mapping[str, list[str]] = {
+        f"DELETE FROM {name} WHERE id = 1": [path],
+        f"DELETE FROM {name} WHERE id = (SELECT max(id) FROM {name})": [path],
+        f"UPDATE {name} SET n = n + 1 WHERE id IN (SELECT id FROM dbio.`{other}`)": [path, other],
+        f"MERGE INTO {name} t USING dbio.`{other}` s ON t.id = s.id WHEN MATCHED THEN UPDATE SET kind = s.kind": [
+            path,
+            other,
+        ],
+    }
+    for statement, tables in statements.items():
+        listed.clear()
+        spark.sql(statement)
+        assert sorted(listed) == tables, statement
+    functions: list[Callable[[], Any]] = [
+        lambda: dbio.delete(spark, path, "id = 2"),
+        lambda: dbio.update(spark, path, {"n": "n + 1"}, "id < 5"),
+        lambda: dbio.merge(spark, path, spark.table("news"), on=["id"], when=[dbio.when_matched().delete()]),
+    ]
+    for function in functions:
+        listed.clear()
+        function()
+        assert listed == [path]
+
+
+def test_sql_costs_no_more_jobs_and_calls_than_the_functions(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls are those between Python and the JVM. For a SELECT, Spark's analyzer and optimizer ask Python, too."""
+    inner, calls = ClientServerConnection.send_command, [0]
+
+    def send_command(connection: ClientServerConnection, command: str) -> Any:
+        calls[0] += not command.startswith("m\nd\n")  # which lets go of an object, at some time
+        return inner(connection, command)
+
+    def cost(run: Callable[[], object]) -> tuple[int, int]:
+        context: Any = spark.sparkContext
+        scheduler = context._jsc.sc().dagScheduler()
+        run()
+        first, calls[0] = scheduler.numTotalJobs(), 0
+        run()
+        counted = calls[0]
+        return scheduler.numTotalJobs() - first, counted
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", send_command)
+    name, news, ids = f"dbio.`{path}`", spark.table("news"), iter(range(5, 10))
+    update = [dbio.when_matched().update({"kind": "source.kind"})]
+    pairs: list[tuple[Callable[[], object], Callable[[], object], int]] = [
+        (
+            lambda: spark.sql(f"SELECT kind FROM {name} WHERE n > 3").collect(),
+            lambda: dbio.read(spark, path).where("n > 3").select("kind").collect(),
+            40,
+        ),
+        (
+            lambda: spark.sql(f"DELETE FROM {name} WHERE id = {next(ids)}"),
+            lambda: dbio.delete(spark, path, f"id = {next(ids)}"),
+            0,
+        ),
+        (
+            lambda: spark.sql(f"UPDATE {name} SET kind = 'a' WHERE id < 5"),
+            lambda: dbio.update(spark, path, {"kind": "'b'"}, "id < 5"),
+            0,
+        ),
+        (
+            lambda: spark.sql(
+                f"MERGE INTO {name} t USING news s ON t.id = s.id WHEN MATCHED THEN UPDATE SET kind = s.kind"
+            ),
+            lambda: dbio.merge(spark, path, news, on=["id"], when=update),
+            0,
+        ),
+    ]
+    for sql, function, more in pairs:
+        (jobs, made), (jobs_there, made_there) = cost(sql), cost(function)
+        print(jobs, jobs_there, made, made_there)
+        assert jobs == jobs_there
+        assert made <= made_there + more
 
 
 def in_threads(*functions: Callable[[], None]) -> None:

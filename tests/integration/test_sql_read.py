@@ -93,7 +93,9 @@ def test_a_table_is_named_by_its_path_or_below_a_root(spark: SparkSession, lake:
 def test_names_below_a_root_may_have_several_parts_and_odd_characters(spark: SparkSession, lake: Path) -> None:
     dbio.write(numbers(spark, 0, 3), lake / "more" / "a täble#1")
     assert ids(spark.table(f"dbio.{LAKE}.more.`a täble#1`")) == [0, 1, 2]
+    dbio.Table(lake / "more" / "begun").begin().abort()  # a query finds no table, and so does SHOW TABLES
     assert values(spark, f"SHOW TABLES IN dbio.{LAKE}.more") == [(f"{LAKE}.more", "a täble#1", False)]
+    assert values(spark, f"SHOW NAMESPACES IN dbio.{LAKE}.more") == []
     assert (f"{LAKE}.more",) in values(spark, f"SHOW NAMESPACES IN dbio.{LAKE}")
     with pytest.raises(dbio.InvalidInputError, match="no name of a directory"):
         spark.table(f"dbio.{LAKE}.`..`.secret")

@@ -88,6 +88,13 @@ def test_each_batch_is_read_by_sparks_reader_and_committed_once(copying: Copying
     assert again.id == query.id
     assert Counter(copying.copied()) == Counter(range(4, 22))
     assert copying.apps() == [(str(query.id), batch) for batch in range(3)]
+    copying.write(0, 2)
+    copying.run(copying.stream().where("id > 3").selectExpr("id", "inner_.a", "day"))  # a batch without rows
+    assert copying.apps() == [(str(query.id), batch) for batch in range(3)]
+    copying.write(22, 24)
+    copying.run(copying.stream().where("id > 3").selectExpr("id", "inner_.a", "day"))
+    assert Counter(copying.copied()) == Counter(range(4, 24))
+    assert copying.apps() == [(str(query.id), batch) for batch in (0, 1, 2, 4)]
 
 
 @pytest.mark.long

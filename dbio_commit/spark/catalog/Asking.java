@@ -1,5 +1,13 @@
 package dbio_commit;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.SparkSession;
@@ -24,7 +32,12 @@ class Asking {
     return ask(session(), verb, given);
   }
 
-  /** The answer: an object that Python puts into `asked[0]`, or a text; null for an empty one. */
+  /**
+   * The answer: an object that Python puts into `asked[0]`, or a text; null for an empty one.
+   *
+   * Python gets the verb, the id of the session and plain arguments as one text, as each call between the two takes time.
+   * It takes other arguments, and a session that it does not know, out of `asked`.
+   */
   static Object ask(SparkSession session, String verb, Object[] given) {
     Function bridge = (Function) System.getProperties().get(BRIDGE);
     if (bridge == null) {
@@ -32,11 +45,37 @@ class Asking {
           + " process of the Spark driver, and none has called dbio.enable(spark) here; call it in a classic PySpark"
           + " session, or use the functions of dbio_commit, such as dbio.read");
     }
-    Object[] asked = {null, session, given};
-    String text = (String) bridge.apply(new Object[] {TOPIC, verb, asked});
+    List objects = new ArrayList(Arrays.asList(new Object[] {null, session}));
+    List question = Arrays.asList(new Object[] {verb, session.sessionUUID(), described(given, objects)});
+    Object[] asked = objects.toArray();
+    String text = (String) bridge.apply(new Object[] {TOPIC, json(question), asked});
     if (asked[0] instanceof Throwable) Platform.throwException((Throwable) asked[0]);
     return asked[0] != null ? asked[0] : text.isEmpty() ? null : text;
   }
+
+  /** A plain argument as it is; another one as its place in the array, where it is added. */
+  private static Object described(Object value, List objects) {
+    if (value == null || value instanceof String || value instanceof Long || value instanceof Boolean) return value;
+    if (value instanceof Map) return Collections.singletonMap("map", new HashMap((Map) value));
+    if (value instanceof Object[]) {
+      Object[] all = (Object[]) value;
+      List found = new ArrayList();
+      for (int i = 0; i < all.length; i++) found.add(described(all[i], objects));
+      return found;
+    }
+    objects.add(value);
+    return Collections.singletonMap("object", Integer.valueOf(objects.size() - 1));
+  }
+
+  private static String json(Object value) {
+    try {
+      return JSON.writeValueAsString(value);
+    } catch (JsonProcessingException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static final ObjectMapper JSON = new ObjectMapper();
 
   /** A value of Spark's rows as Python gets it. */
   static Object plain(Object value) {

@@ -1,7 +1,10 @@
 """Answers what `Asking.java` asks: about tables in the catalog `dbio`, and about the queries that read them."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from cachetools import LRUCache
@@ -10,10 +13,11 @@ from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
+from dbio_commit.log.listing import has_commits
 from dbio_commit.protocol import names
 from dbio_commit.spark.catalog import creation, procedures
 from dbio_commit.spark.catalog.changes import NAME as CHANGES
@@ -26,6 +30,9 @@ from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class, open_table
 from dbio_commit.spark.session.errors import errors_of_jvm
 from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready
+from dbio_commit.spark.session.other_formats import advice_for_statement
+from dbio_commit.store import open_store
+from dbio_commit.table import Table
 
 _BRIDGE, _TOPIC = "dbio_commit.catalog", "catalog"
 """As `Asking.java` has them."""
@@ -50,8 +57,11 @@ class Answers:
         self._lock = ProcessLock()
         self._sessions: LRUCache[str, SparkSession] = LRUCache(_MOST_SESSIONS)
 
-    def answer(self, verb: str, asked: Any) -> str:
-        """An answer that is no text is put into `asked[0]`; and so is an error of Spark, which Java then throws."""
+    def answer(self, question: str, asked: Any) -> str:
+        """The question is as `Asking.java` writes it.
+
+        An answer that is no text is put into `asked[0]`; and so is an error of Spark, which Java then throws.
+        """
         verbs: dict[str, Callable[..., Any]] = {
             "load": self._load,
             "exists": self._exists,
@@ -71,6 +81,7 @@ class Answers:
             "partitions": self.tables.partitions,
             "drop_partitions": self.tables.drop_partitions,
             "facts": self.tables.facts,
+            "advice": lambda _, statement: advice_for_statement(statement) or "",
             "procedures": lambda _: "\0".join(procedures.PROCEDURES),
             "procedure": lambda _, name: procedures.named(name).described(),
             "call": self._call,
@@ -89,7 +100,8 @@ class Answers:
             "write_batch": self.feeds.write,
         }
         try:
-            found = verbs[verb](self.session(asked[1]), *asked[2])
+            verb, uuid, given = json.loads(question)
+            found = verbs[verb](self.session(uuid, asked), *_taken(given, asked))
         except Py4JJavaError as error:
             found = error.java_exception
         except CapturedException as error:
@@ -102,13 +114,12 @@ class Answers:
             asked[0] = found
         return ""
 
-    def session(self, session: Any) -> SparkSession:
-        """The session of the JVM as one of Python."""
-        uuid = str(session.sessionUUID())
+    def session(self, uuid: str, asked: Any) -> SparkSession:
+        """The session of Python for the one with this id that asks in the JVM, which is `asked[1]`."""
         with self._lock:
             if (found := self._sessions.get(uuid)) is None:
                 assert self.context is not None
-                found = self._sessions[uuid] = SparkSession(self.context, session)
+                found = self._sessions[uuid] = SparkSession(self.context, asked[1])
             return found
 
     def know(self, spark: SparkSession) -> None:
@@ -201,22 +212,46 @@ class Answers:
         return self.roots.get(parts[0]) if len(parts) == 1 else path_of(self.roots, parts)
 
     def _tables(self, spark: SparkSession, namespace: Any) -> str:
-        return "\0".join(self._below(spark, [*namespace])[0])
+        root, tables, _ = self._below(spark, [*namespace])
+        return "\0".join(_committed(root, tables) if root else ())
 
     def _namespaces(self, spark: SparkSession, namespace: Any) -> str:
         parts = [*namespace]
-        return "\0".join(self._below(spark, parts)[1] if parts else sorted(self.roots))
+        return "\0".join(self._below(spark, parts)[2] if parts else sorted(self.roots))
 
-    def _below(self, spark: SparkSession, namespace: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The names of the tables, and of the other directories, directly in the namespace."""
+    def _below(self, spark: SparkSession, namespace: Sequence[str]) -> tuple[Table | None, list[str], list[str]]:
+        """The directory of the namespace; the names of the tables, and of the other directories, directly in it."""
         path = self._place(spark, namespace) if namespace else None
         if path is None:
-            return [], []
-        store = open_table(spark, path, None).store
-        inside = sorted(it for it in store.list_directory().directories if not names.is_hidden(it))
-        found = store.stat_many([names.join(it, names.DESCRIPTOR) for it in inside])
+            return None, [], []
+        root = open_table(spark, path, None)
+        inside = sorted(it for it in root.store.list_directory().directories if not names.is_hidden(it))
+        found = root.store.stat_many([names.join(it, names.DESCRIPTOR) for it in inside])
         tables = [name for name, descriptor in zip(inside, found, strict=True) if descriptor]
-        return tables, [name for name in inside if name not in {*tables}]
+        return root, tables, [name for name in inside if name not in {*tables}]
+
+
+def _taken(given: Any, asked: Any) -> Any:
+    """Arguments of a question: the plain ones as they are in its text, and the others out of the array of the JVM."""
+    if isinstance(given, list):
+        return [_taken(it, asked) for it in given]
+    if isinstance(given, dict):
+        return given["map"] if "map" in given else asked[given["object"]]
+    return given
+
+
+def _committed(root: Table, tables: Sequence[str]) -> Iterator[str]:
+    """Those of the tables in this directory that a query finds. The first write of others is pending, or has failed."""
+    own = root.location
+    assert own is not None, "it was opened by its path"
+
+    def is_found(name: str) -> bool:
+        try:
+            return has_commits(open_store(replace(own, prefix=own.key_prefix + name), root.storage_options))
+        except AccessDeniedError:
+            return True  # a query of it says so
+
+    return compress(tables, root.store.in_parallel(is_found, tables))
 
 
 _answers = Answers()
@@ -252,6 +287,15 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     for name, value in settings.items():
         spark.conf.set(name, value)
         spark.sparkContext._jsc.sc().conf().set(name, value)  # later sessions begin with it
+
+
+def advise_clients(spark: SparkSession) -> None:
+    """From now on, new sessions add to Spark's errors what to type instead of statements of other formats.
+
+    For a server, whose clients get no notes: `errors_of_jvm` adds these in the process of the caller.
+    """
+    if is_ready(spark, CATALOG, without=_WITHOUT):
+        java_class(spark._jvm, "dbio_commit.Advice").addTo(spark._jsparkSession)
 
 
 _NOT_OVER_CONNECT = (

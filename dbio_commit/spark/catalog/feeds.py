@@ -76,7 +76,10 @@ class SqlFeeds:
     def write(
         self, spark: SparkSession, token: str, rows: Any, query: str, batch: int, is_complete: bool, options: Any
     ) -> None:
-        """Writes a batch, which the table commits once. Raises what `dbio.write` raises."""
+        """Writes a batch, which the table commits once. Raises what `dbio.write` raises.
+
+        A batch without rows that would add rows is no commit: if Spark makes this batch again, it has no rows either.
+        """
         given = {name.lower(): value for name, value in dict(options).items()}
         _refuse_unknown(given, _KNOWN_TO_WRITES, "a stream into the catalog dbio")
         write_frame(
@@ -90,6 +93,7 @@ class SqlFeeds:
                 merge_schema=flag_option(given, "mergeschema"),
             ),
             commit=replace(commit_options(spark), app=(given.get("txnappid", query), batch), **said_options(given)),
+            only_rows=not is_complete,
         )
 
     def _stream(self, spark: SparkSession, described: Sequence[str]) -> "_Stream":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -116,15 +117,18 @@ class SqlStatements:
     def _run(
         self, spark: SparkSession, token: str, columns: Any, reads_target: bool, run: Callable[[Rewrite], Commit]
     ) -> None:
-        """Runs a rewrite. One that reads its table in a subquery changes the state of the table that it has read."""
+        """Runs a rewrite of the state with which Spark has analysed the statement, and of a newer state if it retries.
+
+        A rewrite that reads its table in a subquery does not retry: Spark would have to analyse the statement again.
+        """
         read = self._tables.find(spark, token)
         named, options = _named(spark, columns), commit_options(spark)
         if reads_target:
-            options = replace(options, retries=0)  # Spark would have to analyse the statement again
-        state = read.snapshot if reads_target else None
+            options = replace(options, retries=0)
+        states = chain([read.snapshot], repeat(None))
 
         def attempt() -> Commit:
-            return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=state))
+            return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=next(states)))
 
         options.attempt(read.table.store, read.table.clock, attempt)
 

@@ -98,7 +98,7 @@ class Rewrite:
             options=WriteOptions(),
             commit=options,
         )
-        return cls.of(spark, plan, named=named, snapshot=snapshot)
+        return cls.of(spark, plan, named=named, snapshot=read)
 
     @property
     def table(self) -> Table:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import Settings
@@ -31,10 +31,12 @@ def write_frame(
     named: Named = as_they_are,
     snapshot: Snapshot | None = None,
     sets: Settings | None = None,
+    only_rows: bool = False,
 ) -> Commit:
     """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
 
-    `named` and `snapshot` are as in `Rewrite.of`, and `sets` as in `plan_write`. Raises what `dbio.write` raises.
+    `named` and `snapshot` are as in `Rewrite.of`, and `sets` as in `plan_write`. With `only_rows`, data without rows is
+    no commit, and the result is `skipped`. Raises what `dbio.write` raises.
     """
     spark = data.sparkSession
 
@@ -60,6 +62,9 @@ def write_frame(
                     writing.write(rows)
                 else:
                     writing.write_all(rows)
+            if only_rows and not writing.has_files:
+                transaction.abort()
+                return no_commit(table.store, table.clock, None)
             return writing.commit({})
 
     return commit.attempt(table.store, table.clock, attempt)

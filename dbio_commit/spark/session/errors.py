@@ -69,8 +69,7 @@ def _advice(text: str) -> str | None:
     if found := _DESCRIBED.search(text):  # Spark takes the word for a table, and the name for one of its columns
         catalog, _, path = found[2].partition(".")
         statement = f"DESCRIBE {found[1]} " + (f"{catalog}.`{path}`" if "/" in path else found[2])
-    advice = advice_for_statement(statement)
-    return advice and f"For a dbio table, type: {advice}"
+    return advice_for_statement(statement)
 
 
 _DESCRIBED = re.compile(r"table or view `(HISTORY|DETAIL)` .*'DescribeColumn '([^,\n]+),", re.DOTALL | re.IGNORECASE)

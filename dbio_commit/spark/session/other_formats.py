@@ -78,9 +78,12 @@ _STATEMENTS: Mapping[re.Pattern[str], Callable[[re.Match[str]], str]] = {
 
 
 def advice_for_statement(statement: str) -> str | None:
-    """What to type instead of a statement of Delta Lake's SQL that Spark's grammar lacks; None for any other one."""
+    """A sentence with what to type instead of a statement of Delta Lake's SQL that Spark's grammar lacks.
+
+    None for any other statement.
+    """
     text = statement.strip().rstrip(";").rstrip()
     for pattern, write in _STATEMENTS.items():
         if found := pattern.fullmatch(text):
-            return write(found)
+            return f"For a dbio table, type: {write(found)}"
     return None

@@ -48,6 +48,11 @@ class Writing:
         self._records_changes = records_changes
         self._files: list[str] = []
 
+    @property
+    def has_files(self) -> bool:
+        """Whether rows were written."""
+        return bool(self._files)
+
     def write_all(self, rows: DataFrame) -> None:
         """Writes rows without fates, to a table without constraints."""
         spec = self._spec

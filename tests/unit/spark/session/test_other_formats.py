@@ -31,7 +31,7 @@ from dbio_commit.spark.session.other_formats import OPTIONS, advice_for_option, 
     ],
 )
 def test_a_statement_of_deltas_sql_has_one_of_dbio_beside_it(statement: str, advice: str) -> None:
-    assert advice_for_statement(statement) == advice
+    assert advice_for_statement(statement) == f"For a dbio table, type: {advice}"
 
 
 @pytest.mark.parametrize(
