@@ -10,11 +10,13 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
-RowCounts = dict[tuple[str | None, ...], list[int]]
+CountsByPartition = dict[tuple[str | None, ...], list[int]]
 """By the values of the partition columns: the number of rows, then of values of each column that are not null."""
 
 
-def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: Sequence[str]) -> RowCounts | None:
+def count_rows(
+    files: Sequence[DataFile], commits: Iterable[Decided], columns: Sequence[str]
+) -> CountsByPartition | None:
     """The counts of all files. None if a writer did not record one of them.
 
     `columns` have the table's spelling, and none is a partition column.
@@ -23,19 +25,21 @@ def count_rows(files: Sequence[DataFile], commits: Iterable[Decided], columns: S
     return _in_parts(files, lower) if isinstance(files, FilesInParts) else _in_markers(files, commits, lower)
 
 
-def _in_parts(files: FilesInParts, lower: Sequence[str]) -> RowCounts | None:
+def _in_parts(files: FilesInParts, lower: Sequence[str]) -> CountsByPartition | None:
     told = files.counts(lower)
     if told is None:
         return None
-    found: RowCounts = {}
+    found: CountsByPartition = {}
     for directory, (rows, *nulls) in told.items():
         if not _add(found, tuple(names.parse_partition(directory).values()), rows, nulls):
             return None
     return found
 
 
-def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Sequence[str]) -> RowCounts | None:
-    found: RowCounts = {}
+def _in_markers(
+    files: Sequence[DataFile], commits: Iterable[Decided], lower: Sequence[str]
+) -> CountsByPartition | None:
+    found: CountsByPartition = {}
     markers = {commit.tid: commit.marker for commit in commits}
     live = LiveFiles.of(files)
     for added in live.by_transaction:
@@ -57,7 +61,9 @@ def _in_markers(files: Sequence[DataFile], commits: Iterable[Decided], lower: Se
     return found
 
 
-def _add(found: RowCounts, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]) -> bool:
+def _add(
+    found: CountsByPartition, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]
+) -> bool:
     """Adds the counts of a file, or of several. Whether they are known, and can be true."""
     values = [None if rows is None or it is None or not 0 <= it <= rows else rows - it for it in nulls]
     if rows is None or rows < 0 or None in values:

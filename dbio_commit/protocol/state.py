@@ -67,7 +67,7 @@ class _Files(Sequence[DataFile]):
         return f"<{len(self):,} live files>"
 
 
-RowCounts = dict[str, list[int]]
+CountsByDirectory = dict[str, list[int]]
 """For each directory, the number of rows, and of nulls in each of some columns, of all of its files."""
 
 
@@ -97,7 +97,7 @@ class FilesInParts(_Files):
         """
 
     @abstractmethod
-    def counts(self, columns: Sequence[str]) -> "RowCounts | None":
+    def counts(self, columns: Sequence[str]) -> "CountsByDirectory | None":
         """The numbers of rows, and of nulls in these columns, which are given in lower case, as writers recorded them.
 
         None if a writer did not record one of them, or recorded what cannot be true.

@@ -12,7 +12,7 @@ from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import PartStatistics
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.state import DataFile, RowCounts
+from dbio_commit.protocol.state import CountsByDirectory, DataFile
 
 UNKNOWN = -1
 """Stands for a number that no writer recorded."""
@@ -25,7 +25,7 @@ class Counting:
     """Adds up what is recorded of files, some at a time, by their directories."""
 
     def __init__(self) -> None:
-        self.found: RowCounts = {}
+        self.found: CountsByDirectory = {}
 
     def add(self, directory: Any, counts: Sequence[Any]) -> bool:
         """Adds files, with the directory, the number of rows and the numbers of nulls of each.
@@ -60,7 +60,8 @@ class Counting:
 
 def _are_between(counts: Any, of_rows: Any) -> bool:
     """Whether all numbers are at least 0, and at most the numbers of rows."""
-    ok = pc.and_(pc.and_(pc.greater_equal(counts, 0), pc.less_equal(counts, of_rows)), pc.less_equal(counts, _MOST))
+    at_least_0 = pc.greater_equal(counts, pa.scalar(0))
+    ok = pc.and_(pc.and_(at_least_0, pc.less_equal(counts, of_rows)), pc.less_equal(counts, pa.scalar(_MOST)))
     return pc.all(ok).as_py() is not False
 
 
@@ -80,11 +81,11 @@ def with_nulls(
         starts = [0, *ends]
         low, high = (bisect_right(ends, it.as_py()) for it in pc.min_max(of_part["place"]).values())
         for group in range(low, high + 1):
-            some = of_part.filter(pc.greater_equal(of_part["place"], starts[group]))
+            some = of_part.filter(pc.greater_equal(of_part["place"], pa.scalar(starts[group])))
             if group == len(ends):
                 yield some, [_unknown(some)] * len(columns)
                 continue
-            some = some.filter(pc.less(some["place"], ends[group]))
+            some = some.filter(pc.less(some["place"], pa.scalar(ends[group])))
             places = rows.joined(pc.subtract(some["place"], starts[group]))
             yield some, statistics.nulls(columns, part, group, places)
 

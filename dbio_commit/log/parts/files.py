@@ -32,11 +32,11 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import (
     UNKNOWN_SIZE,
     Added,
+    CountsByDirectory,
     DataFile,
     FilesInParts,
     Holds,
     LiveFiles,
-    RowCounts,
     live_files,
 )
 from dbio_commit.store import Store
@@ -136,7 +136,7 @@ class PartFiles(FilesInParts):
                 chosen.append(file)
         return _collected(chosen)
 
-    def counts(self, columns: Sequence[str]) -> RowCounts | None:
+    def counts(self, columns: Sequence[str]) -> CountsByDirectory | None:
         counting = Counting()
         try:
             for table in self._live():

@@ -14,6 +14,7 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
@@ -195,7 +196,12 @@ def test_on_a_disk_a_process_that_has_looked_not_long_ago_lists_nothing(
 ) -> None:
     elsewhere(on_disk, *others)
     listings: list[str] = []
-    monkeypatch.setattr(LocalStore, "list_log", lambda _, *prefixes: listings.extend(prefixes) or [])
+
+    def noted(_: LocalStore, *prefixes: str) -> list[Entry]:
+        listings.extend(prefixes)
+        return []
+
+    monkeypatch.setattr(LocalStore, "list_log", noted)
     assert on_disk.begin().terms.metadata.schema == columns(*(others or ("a",))[-1:])
     assert listings == []
 

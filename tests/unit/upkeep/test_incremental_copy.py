@@ -251,7 +251,7 @@ def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
     table = Table.over(Table(tmp_path / "table").store)
     write(table)
     os.symlink(table.url, tmp_path / "link")
-    for path in (f"{table.url}/backup", table.url, tmp_path / "link" / "backup"):
+    for path in (f"{table.url}/backup", table.url, str(tmp_path / "link" / "backup")):
         with pytest.raises(InvalidInputError, match="lies in the table"):
             table.copy(path, incremental=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit.data.counts import Counts, count_rows
+from dbio_commit.data.counts import CountsByPartition, count_rows
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import FilesInParts
 from tests.builders import DESCRIPTOR, World, data
@@ -50,7 +50,7 @@ def both(world: World) -> Iterator[tuple[Snapshot, Snapshot]]:
         yield world.snapshot(), found
 
 
-def counts(snapshot: Snapshot, columns: list[str]) -> Counts | None:
+def counts(snapshot: Snapshot, columns: list[str]) -> CountsByPartition | None:
     return count_rows(snapshot.files, snapshot.of_files, columns)
 
 
