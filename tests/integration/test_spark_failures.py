@@ -336,6 +336,7 @@ DRIVER = """
 def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
+    """I1, with a session of its own."""
     dbio.write(spark.range(10, 12, 1, 1), path)
     before = data_files(path)
     waits = tmp_path / "waits"
