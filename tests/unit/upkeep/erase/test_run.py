@@ -212,7 +212,7 @@ def test_a_marker_with_values_goes_together_with_the_removed_files_that_only_it_
     assert people(table) == {**LEFT, 30: "hal"}
 
 
-def _must_not(where: str) -> None:
+def _must_not(where: str) -> Commit:
     raise AssertionError("there is nothing to delete")
 
 
@@ -447,5 +447,5 @@ def test_a_condition_on_no_column_of_the_table_is_refused_before_anything_is_don
     table = with_history(by_day=False)
     before = dict(table.store.objects)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match="no column"):
-        erase(table.store, table.clock, "nobody = 1", delete=_must_not)  # type: ignore[arg-type]
+        erase(table.store, table.clock, "nobody = 1", delete=_must_not)
     assert {*table.store.objects} == {*before}  # type: ignore[attr-defined]
