@@ -55,7 +55,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 def main(service: str) -> None:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    start = {"s3": _s3, "azure": _azurite_with_pending_copies, "gcs": _fake_gcs}[service]
+    start = {"s3": _s3, "azure": _azurite, "gcs": _fake_gcs}[service]
     server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
@@ -214,12 +214,8 @@ def _azurite() -> WSGIApplication:
         output += line
         if listening := re.search(r"listens on http://127\.0\.0\.1:(\d+)", line):
             threading.Thread(target=azurite.stdout.read, daemon=True).start()  # so that it never blocks on a full pipe
-            return _forward_to(int(listening[1]), keep=azurite)
+            return _PendingCopies(_forward_to(int(listening[1]), keep=azurite))
     raise RuntimeError(f"Azurite did not start: {output}")
-
-
-def _azurite_with_pending_copies() -> WSGIApplication:
-    return _PendingCopies(_azurite())
 
 
 class _PendingCopies:

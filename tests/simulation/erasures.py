@@ -1,6 +1,7 @@
-"""Somebody who erases rows beside all others, with the package's own code: nothing of them may be left (PROTOCOL 10.6).
+"""Somebody who erases rows beside all others, with the package's own code: nothing of them may be left.
 
-The files of the simulation are no Parquet, so a finder of its own looks for the rows in their bytes.
+The files of the simulation are no Parquet, so a finder of its own looks for the rows in their bytes. Rules: PROTOCOL.md
+10.6.
 """
 
 from collections.abc import Iterable, Sequence
