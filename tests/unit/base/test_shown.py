@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -249,6 +250,8 @@ def test_no_report_is_left_out() -> None:
     reports = {
         name for names in api_page.RESULTS.values() for name in names if name.endswith(("Report", "Plan", "Lag"))
     }
+    for module in api_page.RESULTS:
+        import_module(module)
     kinds = {kind.__name__ for kind in Shown.__subclasses__()}
     assert reports <= kinds
 

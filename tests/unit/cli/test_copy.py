@@ -32,7 +32,7 @@ def test_a_table_that_is_no_copy_is_refused_by_name(table: Table, tmp_path: Path
     dbio("copy", table.url, tmp_path / "whole")
     refused = dbio("copy", table.url, tmp_path / "whole", "--incremental")
     assert refused.exit_code == 1
-    assert "none of an incremental copy" in refused.output.replace("\n", " ")
+    assert "no incremental copy of" in refused.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("option", [[], ["--incremental"]], ids=["whole", "incremental"])
