@@ -109,10 +109,10 @@ def problem_of_values(values: Any) -> str | None:
 def _is_ascii(texts: Any) -> bool:
     """Whether all bytes of the texts are ASCII, which is found out faster than whether they are UTF-8."""
     _, offsets, data = texts.buffers()
-    if data is None:
+    if data is None or not len(texts):
         return True
     places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any() if len(places) else True
+    return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any()
 
 
 def maps(path: str, values: Any) -> Iterator[tuple[str, Any]]:
