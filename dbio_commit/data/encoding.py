@@ -7,6 +7,7 @@ Columns may come as Arrow dictionaries: the file's dictionaries are made from th
 from collections.abc import Iterator, Set
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
@@ -91,6 +92,28 @@ def leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
         yield from leaves(f"{path}.list.element", values.flatten())
     else:
         yield path, values
+
+
+def problem_of_values(values: Any) -> str | None:
+    """Why some texts are not UTF-8, or some decimals have too many digits; None for all other values.
+
+    Arrow takes such values as they are. Other readers fail, or find other values.
+    """
+    if types.is_decimal(values.type) or (types.is_string(values.type) and not _is_ascii(values)):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            return str(error)
+    return None
+
+
+def _is_ascii(texts: Any) -> bool:
+    """Whether all bytes of the texts are ASCII, which is found out faster than whether they are UTF-8."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return True
+    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any()
 
 
 def maps(path: str, values: Any) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.data_file import cut
-from dbio_commit.data.encoding import leaves, maps
+from dbio_commit.data.encoding import leaves, maps, problem_of_values
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.widen import fit
 
@@ -328,15 +328,11 @@ def _refuse_far(path: str, values: Any) -> None:
 
 
 def _refuse_unsound(path: str, values: Any) -> None:
-    """Raises InvalidInputError for texts that are not UTF-8 and decimals of too many digits: Arrow takes them as they
-    are, and readers fail, or find other values."""
-    if types.is_decimal(values.type) or (types.is_string(values.type) and not _is_ascii(values)):
-        try:
-            values.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InvalidInputError(
-                f"column {path!r} holds a value that is no {values.type}: {error!s:.200}; nothing was committed"
-            ) from Cause.of(error)
+    """Raises InvalidInputError for texts that are not UTF-8 and decimals of too many digits."""
+    if why := problem_of_values(values):
+        raise InvalidInputError(
+            f"column {path!r} holds a value that is no {values.type}: {why:.200}; nothing was committed"
+        )
 
 
 def _refuse_double_keys(path: str, rows: Any) -> None:
@@ -353,12 +349,3 @@ def _refuse_double_keys(path: str, rows: Any) -> None:
             f"column {path!r} has a map with the same key twice, and readers do not agree on its value; nothing was "
             "committed"
         )
-
-
-def _is_ascii(texts: Any) -> bool:
-    """Whether all bytes of the texts are ASCII, which is found out faster than whether they are UTF-8."""
-    _, offsets, data = texts.buffers()
-    if data is None:
-        return True
-    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any() if len(places) else True

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.data.physical import problem_of_name
 from dbio_commit.protocol.markers.schema import type_text
 from dbio_commit.protocol.types import Family, decimal_digits, leaf_types, type_of, widens
 
@@ -111,11 +112,8 @@ def _check_type(kind: Any, where: str, *, allow_void: bool) -> None:
 
 
 def _check_name(name: str, what: str) -> None:
-    """DuckDB has no name without characters. Arrow's names end at the first zero when another tool gets them."""
-    if not name or "\0" in name:
-        raise InvalidInputError(
-            f"{what} has {'a zero character in its' if name else 'no'} name, and not all readers can name it; rename it"
-        )
+    if why := problem_of_name(name):
+        raise InvalidInputError(f"{what} has {why}, and not all readers can name it; rename it")
 
 
 def _is_written(kind: Any) -> bool:

@@ -54,6 +54,14 @@ def problems(file: "pq.ParquetFile") -> list[str]:
     return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
+def problem_of_name(name: str) -> str | None:
+    """What keeps some reader from naming a column or field: DuckDB has no name without characters, and names that pass
+    through Arrow end at a zero character. None if all can."""
+    if not name:
+        return "an empty name"
+    return "a zero character in its name" if "\0" in name else None
+
+
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of Parquet's own types, which all readers see."""
     for leaf in map(file.schema.column, range(len(file.schema))):
@@ -164,7 +172,7 @@ def _fields(path: str, field: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
-    """Names that differ only in case: some readers do not distinguish them."""
+    """Names that differ only in case, which are one name to some readers; and names that some readers do not have."""
     import pyarrow.types as types
 
     above = [("the file", list(file.schema_arrow))]
@@ -177,3 +185,5 @@ def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
             if name.lower() in seen:
                 yield f"{where} has {seen[name.lower()]!r:.100} and {name!r:.100}, which are one to Spark: rename one"
             seen[name.lower()] = name
+            if why := problem_of_name(name):
+                yield f"{where} has {name!r:.100}, with {why}, and not all readers can name it: rename it"

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import require
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.conform import partition_value
+from dbio_commit.data.encoding import leaves, problem_of_values
 from dbio_commit.data.exact import for_polars, polars_column
 from dbio_commit.data.pruning import AllOf, Condition
 from dbio_commit.log.frames.matching import MatchedFile, match_files
@@ -130,7 +132,6 @@ def _frames(
     batch_size: int | None,
     n_rows: int | None,
 ) -> Iterator["polars.DataFrame"]:
-    import polars as pl
 
     keep = predicate if n_rows is None else None  # Polars counts the rows before it filters them
     for start in range(0, len(files), _FILES_AT_ONCE):
@@ -143,8 +144,22 @@ def _frames(
             yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=False, engine="streaming")
         others = [it.file for it in some if not it.is_native(request)]
         for batch in read_batches(request, others, target, skipping=told):
-            frame = pl.DataFrame(pl.from_arrow(batch))
+            frame = frame_of(pa.Table.from_batches([batch]))
             yield frame if keep is None else frame.filter(keep)
+
+
+def frame_of(rows: pa.Table) -> "polars.DataFrame":
+    """The rows as a DataFrame. Raises InvalidInputError for texts that are not UTF-8, which Polars would not notice."""
+    import polars as pl
+
+    for name in rows.column_names:
+        for path, values in (it for chunk in rows.column(name).chunks for it in leaves(name, chunk)):
+            if why := problem_of_values(values):
+                raise InvalidInputError(
+                    f"column {path!r:.200} holds a value that Polars does not have: {why:.200}. Other forms, such as "
+                    "to_arrow, return it as it is; an update with Spark can replace it"
+                )
+    return pl.DataFrame(pl.from_arrow(rows))
 
 
 def _native(request: Request, files: Sequence[MatchedFile], target: pa.Schema) -> "polars.LazyFrame":

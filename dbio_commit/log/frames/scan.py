@@ -58,9 +58,10 @@ class Scan:
 
     def to_polars(self) -> "polars.DataFrame":
         """The rows as a Polars DataFrame in memory. Raises MissingPackageError without Polars."""
-        library = require("polars", what="to_polars")
-        frame: polars.DataFrame = library.from_arrow(self.to_arrow())
-        return frame
+        require("polars", what="to_polars")
+        from dbio_commit.log.frames.polars_scan import frame_of
+
+        return frame_of(self.to_arrow())
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows batch by batch, in bounded memory: a few files are read ahead.

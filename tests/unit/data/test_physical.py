@@ -82,6 +82,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         array([(NOW, 1)], pa.map_(pa.timestamp("us", "+01:00"), pa.int8())),
         "'x.key' .*tz_convert",
     ),
+    "an empty field": (array({"": 1}, pa.struct([("", pa.int64())])), "an empty name"),
     "fields that are one": (array({"a": 1, "A": 2}, pa.struct([("a", pa.int64()), ("A", pa.int64())])), "'a' and 'A'"),
 }
 
@@ -194,6 +195,12 @@ def test_a_check_names_files_without_columns_and_an_adoption_refuses_them(tmp_pa
 def test_two_columns_that_are_one_to_spark_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="'id' and 'ID'"):
         commit(Table(tmp_path / "t"), pa.table({"id": [1], "ID": [2]}))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_name_that_not_all_readers_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="and not all readers can name it"):
+        commit(Table(tmp_path / "t"), pa.table([[1], [2]], names=[name, "b"]))
 
 
 def test_a_codec_that_spark_lacks_is_refused(tmp_path: Path) -> None:
