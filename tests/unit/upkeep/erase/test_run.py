@@ -4,6 +4,7 @@ Rules: PROTOCOL.md 10.6.
 """
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -356,7 +357,8 @@ def test_what_cannot_be_understood_without_spark_erases_all_removed_files() -> N
 def test_texts_that_people_wrote_into_the_log_stay_and_are_named() -> None:
     table = with_history(by_day=False)
     assert not any("messages" in it or "settings" in it or "comments" in it for it in erase_person(table).remains)
-    columns = {**COLUMNS, "fields": [{**it, "metadata": {"comment": PERSON}} for it in COLUMNS["fields"]]}
+    fields: Any = COLUMNS["fields"]
+    columns = {**COLUMNS, "fields": [{**it, "metadata": {"comment": PERSON}} for it in fields]}
     with table.begin(message=f"all about {PERSON}") as transaction:
         put_file(table, transaction.new_file(), {5: "di"}, "d5")
         transaction.commit(columns)
