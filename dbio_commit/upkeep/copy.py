@@ -192,13 +192,15 @@ def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
         raise InvalidInputError(
             f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
         )
-    if f"{_real(target)}/".startswith(f"{_real(source)}/"):
+    if _lies_in(target, source):
         raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
 
 
-def _real(store: Store) -> str:
-    """The root, without symbolic links on the way to it."""
-    return os.path.realpath(store.url) if store.is_disk else store.url
+def _lies_in(inner: Store, outer: Store) -> bool:
+    """Whether the one root is below the other, or is the same: of one service, and on a disk also through links."""
+    if inner.is_disk and outer.is_disk:
+        return f"{os.path.realpath(inner.url)}/".startswith(f"{os.path.realpath(outer.url)}/")
+    return inner.identity == outer.identity and f"{inner.url}/".startswith(f"{outer.url}/")
 
 
 class _Copied(NamedTuple):

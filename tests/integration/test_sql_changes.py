@@ -266,6 +266,16 @@ def test_insert_appends_by_position_by_columns_by_name_and_from_itself(spark: Sp
     assert [commit.operation for commit in dbio.Table(parts).history()] == ["append"] * 6
 
 
+def test_insert_fills_in_generated_columns_that_it_does_not_set(spark: SparkSession, path: str) -> None:
+    name = f"dbio.`{path}`"
+    dbio.constrain(spark, path, {"generated.kind": "concat('k', id)"})
+    spark.sql(f"INSERT INTO {name} VALUES (20, DEFAULT, 1, NULL), (21, 'k21', 2, NULL)")
+    spark.sql(f"INSERT INTO {name} SELECT id + 10, NULL, n, inner_ FROM {name} WHERE id = 20")
+    assert rows(spark, path)[10:] == [(20, "k20", 1), (21, "k21", 2), (30, "k30", 1)]
+    with pytest.raises(dbio.InvalidInputError, match=r"1 row violates generated\.kind"):
+        spark.sql(f"INSERT INTO {name} VALUES (22, 'other', 1, NULL)")
+
+
 def test_insert_overwrites_all_rows_some_partitions_or_those_of_a_condition(spark: SparkSession, parts: str) -> None:
     name = f"dbio.`{parts}`"
     spark.sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') SELECT 5L")

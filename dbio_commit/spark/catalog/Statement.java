@@ -60,7 +60,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     SparkSession session = (SparkSession) session();
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
     SqlTable table = Statements.targetOf(plan);
-    Statements.refuseView(plan, table);
+    if (!Statements.addsConstraint(plan)) Statements.refuseView(plan, table); // Spark takes a view there for no table
     Pin pin = new Pin(table);
     Seq columns = target.output();
     if (plan instanceof DeleteFromTable) {

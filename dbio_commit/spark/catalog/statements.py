@@ -76,6 +76,7 @@ class SqlStatements:
             replaced=None if where is None else Planned(spark, where),
             named=_named(spark, columns),
             snapshot=read.snapshot if reads_target else None,
+            fills_nulls=True,  # Spark gives null for DEFAULT, and for a column that is not named
         )
 
     def update(

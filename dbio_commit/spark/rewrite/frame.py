@@ -32,11 +32,13 @@ def write_frame(
     snapshot: Snapshot | None = None,
     sets: Settings | None = None,
     only_rows: bool = False,
+    fills_nulls: bool = False,
 ) -> Commit:
     """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
 
-    `named` and `snapshot` are as in `Rewrite.of`, and `sets` as in `plan_write`. With `only_rows`, data without rows is
-    no commit, and the result is `skipped`. Raises what `dbio.write` raises.
+    `named` and `snapshot` are as in `Rewrite.of`, `sets` as in `plan_write`, and `fills_nulls` as in `rows_to_write`,
+    without `replaced`. With `only_rows`, data without rows is no commit, and the result is `skipped`. Raises what
+    `dbio.write` raises.
     """
     spark = data.sparkSession
 
@@ -57,7 +59,8 @@ def write_frame(
                 return replace_rows(Rewrite.of(spark, plan, named=named, snapshot=snapshot), replaced, rows)
         with plan.begin() as transaction:
             writing = Writing(plan, transaction)
-            with balanced(rows_to_write(data, plan) if plan.constraints else data, plan) as rows:
+            checked = rows_to_write(data, plan, fills_nulls=fills_nulls) if plan.constraints else data
+            with balanced(checked, plan) as rows:
                 if plan.constraints:
                     writing.write(rows)
                 else:

@@ -35,20 +35,29 @@ from dbio_commit.upkeep.settings import change_settings
 
 
 def rows_to_write(
-    data: DataFrame, plan: WritePlan, fates: Column | None = None, named: Named = as_they_are
+    data: DataFrame,
+    plan: WritePlan,
+    fates: Column | None = None,
+    named: Named = as_they_are,
+    *,
+    fills_nulls: bool = False,
 ) -> DataFrame:
     """The data with the table's columns, in its order, and FATE: filled in and checked.
 
-    `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. Raises
-    InvalidInputError for constraints that Spark cannot evaluate for such rows.
+    `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. With
+    `fills_nulls`, a generated column that is null gets its value, too. Raises InvalidInputError for constraints that
+    Spark cannot evaluate for such rows.
     """
     rows, schema = named(_with_columns(data, plan.schema)), plan.schema
     with without_case(data.sparkSession):
         bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
         rows = bound.with_defaults(rows, {name: name for name in bound.defaults if name in absent})
-        for name in bound.generated.keys() & absent:  # after the defaults, which they may use
-            rows = rows.withColumn(name, bound.generated[name][0])
+        for name, (value, _) in bound.generated.items():  # after the defaults, which they may use
+            if name in absent:
+                rows = rows.withColumn(name, value)
+            elif fills_nulls:
+                rows = rows.withColumn(name, f.coalesce(f.col(schemas.quoted(name)), value))
     rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
     with without_case(data.sparkSession):
         return bound.check(rows, {})

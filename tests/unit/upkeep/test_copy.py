@@ -539,6 +539,13 @@ def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
     assert table.check().ok
 
 
+def test_a_table_is_copied_to_the_same_url_of_another_service(table: Table, clock: ManualClock) -> None:
+    write(table, bodies=[b"1"])
+    for other in (MemoryStore(clock, url=table.url), MemoryStore(clock, url=f"{table.url}/below")):
+        copy_table(table.store, other, clock)
+        assert contents(Table.over(other, clock)) == contents(table)
+
+
 def test_a_table_that_is_made_anew_while_it_is_copied_ends_the_copy(
     table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
 ) -> None:

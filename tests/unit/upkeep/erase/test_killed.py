@@ -55,7 +55,7 @@ def test_an_erasure_that_is_killed_at_some_call_is_finished_by_the_next() -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("publish", ["", "delta,spark,symlink"], ids=["plain", "published"])
+@pytest.mark.parametrize("publish", ["", "delta,spark,symlink,iceberg"], ids=["plain", "published"])
 def test_an_erasure_that_is_killed_at_any_call_is_finished_by_the_next(publish: str, after: bool) -> None:
     def build() -> Table:
         return with_history(by_day=bool(publish), publish=publish)
