@@ -96,6 +96,8 @@ def test_paths_on_a_disk(tmp_path: Path, is_partitioned: bool) -> None:
         make(table, {"p": "ä b/c%"} if is_partitioned else None)
         table.publish("delta")
         assert readers_of(table.url) == expected(table), root
+        # DuckDB's extension is tried by test_published_readers.py
+        assert any("DuckDB" in limit for limit in table.check().unread_by) == ("%" in root)
 
 
 def test_names_of_partition_columns(tmp_path: Path) -> None:

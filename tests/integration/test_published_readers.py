@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -292,6 +293,9 @@ def in_milliseconds(row: Mapping[str, Any], partition_by: Sequence[str]) -> Mapp
     return {name: whole(name, value) for name, value in row.items()}
 
 
+ODD_ROOTS = ["a b", "ä", "50%", "a%20b", "a#b", "a?b", "{a}", "a+b", "country=de"]
+ODD_COLUMNS = ["part col%", "ä", "a=b", "a#b", "a:b", "a[b]", "a*b", 'a"b', "a\\b", "a^b"]
+
 FORMS = pytest.mark.parametrize("form", ["delta", "iceberg"])
 
 
@@ -316,6 +320,24 @@ def test_engines_of_sql_read_wider_types(form: str, engine: SqlReader, tmp_path:
     for _ in wider_types(table):
         table.publish(form)
         assert engine.read(table, form) == expected(table)
+
+
+@FORMS
+def test_engines_of_sql_read_tables_with_odd_names(form: str, engine: SqlReader, tmp_path: Path) -> None:
+    unread, named = set(), set()
+    cases = [*((root, "p") for root in ODD_ROOTS), *(("plain", column) for column in ODD_COLUMNS)]
+    for number, (root, column) in enumerate(cases):
+        table = Table(tmp_path / str(number) / root / "t")
+        with table.begin(partition_by=[column]) as transaction:
+            pq.write_table(pa.table({"id": [1]}), transaction.new_file(partition={column: "ä b/c%"}))
+        table.publish(form)
+        try:
+            assert engine.read(table, form) == [{"id": 1, column: "ä b/c%"}]
+        except EngineError:
+            unread.add(root)
+        named |= {root for limit in table.check().unread_by if "DuckDB" in limit}
+    assert unread == (named if isinstance(engine, DuckDB) else set())
+    assert named == ({"50%", "a%20b"} if form == "delta" else set())
 
 
 def test_files_that_spell_a_column_otherwise_have_their_rows_in_iceberg(engine: SqlReader, tmp_path: Path) -> None:
