@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from tests.histories import History, in_order, spelled_otherwise, wider_types
+from tests.histories import History, in_order, old_files, spelled_otherwise, wider_types
 from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
 from tests.trino_server import trino_server
 
@@ -344,6 +344,17 @@ def test_files_that_spell_a_column_otherwise_have_their_rows_in_iceberg(engine: 
     table = spelled_otherwise(tmp_path / "table")
     table.publish("iceberg")
     assert engine.read(table, "iceberg") == [{"id": 1, "s": {"in": 1}}, {"id": 2, "s": {"in": 2}}]
+
+
+def test_engines_of_sql_read_old_files_by_the_delta_log(engine: SqlReader, tmp_path: Path) -> None:
+    """Of narrower types, also of another scale, and one that spells a column otherwise."""
+    table = Table(tmp_path / "table")
+    old_files(table)
+    table.publish("delta")
+    assert engine.read(table, "delta") == expected(table)
+    assert table.compact(1, rewrite_types=True).other_types == 2
+    table.publish("delta")
+    assert engine.read(table, "delta") == expected(table)
 
 
 def test_iceberg_on_spark_reads_files_that_spell_a_column_otherwise(iceberg: Reader, tmp_path: Path) -> None:
