@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbio_commit import Commit, Table
+from dbio_commit import Commit, FileInfo, Table
 from dbio_commit.data.columns import arrow_type
 
 Partition = Mapping[str, str | None]
@@ -159,3 +159,20 @@ def spelled_otherwise(root: Path) -> Table:
     table = Table(root)
     table.adopt()
     return table
+
+
+def _put(table: Table, rows: pa.Table, schema: Any) -> None:
+    transaction = table.begin()
+    path = f"part-00000-tid-{transaction.tid}-j-0-0-c000.parquet"
+    with table.store.open_write(path) as stream:
+        pq.write_table(rows, stream)
+    transaction.add([FileInfo(path=path, size=table.store.stat(path).size)], looked_at=True)
+    transaction.commit(schema=schema)
+
+
+def old_files(table: Table, *, decimals: bool = True) -> None:
+    """Older files of narrower types, and one that spells a column otherwise."""
+    kinds = {"id": pa.int32(), "x": pa.float32()} | ({"price": pa.decimal128(10, 1)} if decimals else {})
+    schema = columns(id="long", x="double", **({"price": "decimal(12,2)"} if decimals else {}))
+    _put(table, pa.table({name: pa.array([1], kind) for name, kind in kinds.items()}), schema)
+    _put(table, pa.table({"ID": pa.array([2], pa.int64()), "x": [2.0]}), schema)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from tests.beside import free_ports, start_daemon, wait_for_answer
+from tests.beside import NotStartedError, free_ports, start_daemon, wait_for_answer
 
 _OPTIONS = [
     "-Xmx1G",
@@ -64,7 +64,11 @@ def trino_server(environment: Path, directory: Path) -> Iterator[int]:
             "io.trino.server.TrinoServer",
         )
         url = f"http://127.0.0.1:{port}/v1/info"
-        wait_for_answer(url, daemon)
+        try:
+            wait_for_answer(url, daemon)
+        except NotStartedError as error:
+            log = directory / "server.log"
+            raise NotStartedError(f"{error}: {log.read_text()[-3000:] if log.exists() else java}") from error
         while _is_starting(url):
             time.sleep(0.2)
         yield port

@@ -17,11 +17,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
-from dbio_commit import FileInfo, InvalidInputError, Table
+from dbio_commit import InvalidInputError, Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.upkeep.publish import find_limits
 from tests.conftest import Root
-from tests.histories import columns
+from tests.histories import columns, old_files
 
 IDS = [1, 2]
 
@@ -96,6 +96,8 @@ def test_paths_on_a_disk(tmp_path: Path, is_partitioned: bool) -> None:
         make(table, {"p": "ä b/c%"} if is_partitioned else None)
         table.publish("delta")
         assert readers_of(table.url) == expected(table), root
+        # DuckDB's extension is tried by test_published_readers.py
+        assert any("DuckDB" in limit for limit in table.check().unread_by) == ("%" in root)
 
 
 def test_names_of_partition_columns(tmp_path: Path) -> None:
@@ -150,23 +152,6 @@ def test_a_table_that_all_can_read_is_told_nothing(tmp_path: Path, caplog: pytes
 
 
 # --- widened columns, and files that spell a column otherwise -----------------------------------------------------
-
-
-def put(table: Table, rows: pa.Table, schema: Any) -> None:
-    transaction = table.begin()
-    path = f"part-00000-tid-{transaction.tid}-j-0-0-c000.parquet"
-    with table.store.open_write(path) as stream:
-        pq.write_table(rows, stream)
-    transaction.add([FileInfo(path=path, size=table.store.stat(path).size)], looked_at=True)
-    transaction.commit(schema=schema)
-
-
-def old_files(table: Table, *, decimals: bool = True) -> None:
-    """Older files of narrower types, and one that spells a column otherwise."""
-    kinds = {"id": pa.int32(), "x": pa.float32()} | ({"price": pa.decimal128(10, 1)} if decimals else {})
-    schema = columns(id="long", x="double", **({"price": "decimal(12,2)"} if decimals else {}))
-    put(table, pa.table({name: pa.array([1], kind) for name, kind in kinds.items()}), schema)
-    put(table, pa.table({"ID": pa.array([2], pa.int64()), "x": [2.0]}), schema)
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -15,11 +15,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from tests.histories import History, in_order, spelled_otherwise, wider_types
+from tests.histories import History, in_order, old_files, spelled_otherwise, wider_types
 from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
 from tests.trino_server import trino_server
 
@@ -292,6 +293,9 @@ def in_milliseconds(row: Mapping[str, Any], partition_by: Sequence[str]) -> Mapp
     return {name: whole(name, value) for name, value in row.items()}
 
 
+ODD_ROOTS = ["a b", "ä", "50%", "a%20b", "a#b", "a?b", "{a}", "a+b", "country=de"]
+ODD_COLUMNS = ["part col%", "ä", "a=b", "a#b", "a:b", "a[b]", "a*b", 'a"b', "a\\b", "a^b"]
+
 FORMS = pytest.mark.parametrize("form", ["delta", "iceberg"])
 
 
@@ -318,10 +322,39 @@ def test_engines_of_sql_read_wider_types(form: str, engine: SqlReader, tmp_path:
         assert engine.read(table, form) == expected(table)
 
 
+@FORMS
+def test_engines_of_sql_read_tables_with_odd_names(form: str, engine: SqlReader, tmp_path: Path) -> None:
+    unread, named = set(), set()
+    cases = [*((root, "p") for root in ODD_ROOTS), *(("plain", column) for column in ODD_COLUMNS)]
+    for number, (root, column) in enumerate(cases):
+        table = Table(tmp_path / str(number) / root / "t")
+        with table.begin(partition_by=[column]) as transaction:
+            pq.write_table(pa.table({"id": [1]}), transaction.new_file(partition={column: "ä b/c%"}))
+        table.publish(form)
+        try:
+            assert engine.read(table, form) == [{"id": 1, column: "ä b/c%"}]
+        except EngineError:
+            unread.add(root)
+        named |= {root for limit in table.check().unread_by if "DuckDB" in limit}
+    assert unread == (named if isinstance(engine, DuckDB) else set())
+    assert named == ({"50%", "a%20b"} if form == "delta" else set())
+
+
 def test_files_that_spell_a_column_otherwise_have_their_rows_in_iceberg(engine: SqlReader, tmp_path: Path) -> None:
     table = spelled_otherwise(tmp_path / "table")
     table.publish("iceberg")
     assert engine.read(table, "iceberg") == [{"id": 1, "s": {"in": 1}}, {"id": 2, "s": {"in": 2}}]
+
+
+def test_engines_of_sql_read_old_files_by_the_delta_log(engine: SqlReader, tmp_path: Path) -> None:
+    """Of narrower types, also of another scale, and one that spells a column otherwise."""
+    table = Table(tmp_path / "table")
+    old_files(table)
+    table.publish("delta")
+    assert engine.read(table, "delta") == expected(table)
+    assert table.compact(1, rewrite_types=True).other_types == 2
+    table.publish("delta")
+    assert engine.read(table, "delta") == expected(table)
 
 
 def test_iceberg_on_spark_reads_files_that_spell_a_column_otherwise(iceberg: Reader, tmp_path: Path) -> None:

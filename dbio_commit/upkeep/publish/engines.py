@@ -49,6 +49,8 @@ def _of_root(root: str, is_disk: bool) -> list[str]:
         found.append(f"Polars does not find the files of a table whose path has {odd[0]!r}; {_MOVE}")
     if is_disk and (odd := _LIKE_ESCAPES.search(root)):
         found.append(f"delta-rs takes {odd[0]!r} in the table's path for an escape, and finds no file; {_MOVE}")
+    if is_disk and "%" in root:
+        found.append(f"DuckDB's delta_scan takes '%' in the table's path for an escape, and finds no file; {_MOVE}")
     if not is_disk and (odd := re.search("[#?]", root)):
         found.append(f"delta-rs and Polars find no table at a path with {odd[0]!r}; {_MOVE}")
     return found
