@@ -2,7 +2,7 @@
 
     python -m bench.frames_job WAY WHAT SOURCE TARGET TIMES
 
-Part of cases_frames.py. WHAT is `flat`, `by month`, or `small`: that many appends of a hundred rows each.
+Part of cases_frames.py. WHAT is `flat`, `by month`, or begins with `small`: that many appends of a hundred rows each.
 """
 
 import json
@@ -52,6 +52,20 @@ def deltalake_append(target: Path, rows: pa.Table, by: str | None) -> Append:
     return lambda rows: write_deltalake(target, rows, mode="append", partition_by=[by] if by else None)
 
 
+def deltalake_kept_append(target: Path, rows: pa.Table, by: str | None) -> Append:
+    """With one DeltaTable, which knows the log already."""
+    from deltalake import DeltaTable, write_deltalake
+
+    kept: list[DeltaTable] = []
+
+    def append(rows: pa.Table) -> None:
+        write_deltalake(kept[0] if kept else target, rows, mode="append", partition_by=[by] if by else None)
+        if not kept:
+            kept.append(DeltaTable(target))
+
+    return append
+
+
 def pyiceberg_append(target: Path, rows: pa.Table, by: str | None) -> Append:
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -68,6 +82,7 @@ def pyiceberg_append(target: Path, rows: pa.Table, by: str | None) -> Append:
 WAYS: Mapping[str, Callable[[Path, pa.Table, str | None], Append]] = {
     "dbio_commit": dbio_append,
     "deltalake": deltalake_append,
+    "deltalake, table kept": deltalake_kept_append,
     "PyIceberg": pyiceberg_append,
 }
 
@@ -75,12 +90,12 @@ WAYS: Mapping[str, Callable[[Path, pa.Table, str | None], Append]] = {
 def main(way: str, what: str, source: str, target: str, times: str) -> None:
     path = Path(target)
     shutil.rmtree(path, ignore_errors=True)
-    rows = SMALL if what == "small" else lineitem(source, by_month=what == "by month")
+    rows = SMALL if what.startswith("small") else lineitem(source, by_month=what == "by month")
     warm = path.with_name(f"{path.name}-warm")
     shutil.rmtree(warm, ignore_errors=True)
     WAYS[way](warm, SMALL, None)(SMALL)  # imports what it needs
     append = WAYS[way](path, rows, MONTH if what == "by month" else None)
-    if what == "small":
+    if what.startswith("small"):
         append(rows)  # makes the table
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew, with the frame in memory
     before_mb = _status_mb("VmRSS")
