@@ -21,7 +21,7 @@ SELECTS = {
     "groups of some rows": "SELECT l_returnflag, sum(l_quantity) FROM {} WHERE l_orderkey % 10 < 5 GROUP BY 1",
     "all rows": "SELECT * FROM {}",
 }
-SHARE, MOST_ROUNDS = 0.5, 3
+SHARE, MOST_ROUNDS = 0.25, 3
 """Of the scale; and the counted rounds. The statements of Delta and Iceberg rewrite 100 files each time."""
 LONG = "all rows"
 """The query that takes so long that a few rounds are enough."""
