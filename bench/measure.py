@@ -25,7 +25,7 @@ class Bench:
     largest: int
     """The largest table of case `state`, in millions of files."""
     keep: bool = False
-    """Whether states that were made stay in the directory, for other runs."""
+    """Whether large tables that were made stay in the directory, for other runs."""
     progress: Progress
 
 

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep the states of case `state` in the directory, for the next run with this option",
+        help="keep the large tables of cases `state` and `large` in the directory, for the next run with this option",
     )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from dbio_commit.protocol.state import DataFile, RowCounts
 UNKNOWN = -1
 """Stands for a number that no writer recorded."""
 
-_MOST = 1 << 40
+_MOST: Any = 1 << 40
 """No file has more rows. So sums over a window fit into 64 bits."""
 
 
@@ -60,7 +60,9 @@ class Counting:
 
 def _are_between(counts: Any, of_rows: Any) -> bool:
     """Whether all numbers are at least 0, and at most the numbers of rows."""
-    ok = pc.and_(pc.and_(pc.greater_equal(counts, 0), pc.less_equal(counts, of_rows)), pc.less_equal(counts, _MOST))
+    least: Any = 0
+    ok = pc.and_(pc.greater_equal(counts, least), pc.less_equal(counts, of_rows))
+    ok = pc.and_(ok, pc.less_equal(counts, _MOST))
     return pc.all(ok).as_py() is not False
 
 
@@ -76,8 +78,8 @@ def with_nulls(
         return
     for part in rows.listed(pc.unique(table["part"])):
         of_part = table.filter(pc.equal(table["part"], part))
-        ends = [*accumulate(statistics.group_rows(part))]
-        starts = [0, *ends]
+        ends: list[Any] = [*accumulate(statistics.group_rows(part))]
+        starts: list[Any] = [0, *ends]
         low, high = (bisect_right(ends, it.as_py()) for it in pc.min_max(of_part["place"]).values())
         for group in range(low, high + 1):
             some = of_part.filter(pc.greater_equal(of_part["place"], starts[group]))
