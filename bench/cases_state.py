@@ -11,16 +11,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import report
+from bench import report, states
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
 from bench.measure import Bench, Timing
 from bench.states import PARTITIONS, PER_COMMIT, make_state, make_version_1
-from dbio_commit.protocol import names
+from dbio_commit.log.parts import parquet, rows
+from dbio_commit.protocol import checkpoint, names, parts
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint
 from tests.servers import Request
 
@@ -66,7 +68,7 @@ WHOLE = Act("a snapshot as a whole", "whole")
 HISTORY = Act("all transactions with their paths", "history")
 READS = (OPENING, COUNTING, OF_PARTITION, OF_COLUMN, ITERATING, WHOLE, HISTORY)
 OVER_ALL = (ITERATING, WHOLE, HISTORY)
-ONCE_ABOVE = 10 * MILLION
+ONCE_ABOVE = MILLION
 """Acts over all files of a larger state take minutes, and run once."""
 
 IN_PARTS, VERSION_1 = "parts", "version 1"
@@ -100,13 +102,8 @@ def state(bench: Bench) -> report.Section:
     targets: list[report.Target] = []
     costs: list[tuple[Act, State, float, float]] = []
     for it in states:
-        root = bench.directory / "state"
-        tables = {IN_PARTS: root / "parts"}
-        make_state(tables[IN_PARTS], it.files, it.statistics)
+        tables = _made(bench, it)
         size = sum(path.stat().st_size for path in tables[IN_PARTS].iterdir())
-        if it.files <= MILLION:
-            tables[VERSION_1] = root / "version-1"
-            make_version_1(tables[VERSION_1], tables[IN_PARTS])
         found = _reads(bench, it, tables)
         for (act, form), one in found.items():
             reads.append([f"{it}: {act.what}", form, *one.timing.cells(), f"{one.peak_mb:.0f}"])
@@ -125,7 +122,8 @@ def state(bench: Bench) -> report.Section:
                 ratio = sum(one.written for one in made) / sum(one.new for one in made)
                 what = f"bytes that {len(made)} checkpoints of {COMMITS} commits wrote, of {it}"
                 targets.append(report.Target(what=what, found=ratio, at_most=8.0, unit="× the new ones"))
-        shutil.rmtree(root)
+        if not bench.keep:
+            shutil.rmtree(tables[IN_PARTS].parent)
     return report.Section(
         title="the state of a table with very many files",
         how=_HOW,
@@ -145,12 +143,29 @@ def state(bench: Bench) -> report.Section:
 _HOW = f"""\
 Commits of {PER_COMMIT:,} files, which lie in 100 of {PARTITIONS:,} partitions. Columns are those with statistics.
 Each act is a new process; times count from opening the table. Peak memory is over that of a process that has only
-imported dbio_commit and pyarrow. "As a whole" reads path, size and partition of each file as columns; "all
-transactions" goes over the paths of each commit, slice by slice, as vacuum does. A partition has a {PARTITIONS:,}th
-of the files; the condition on a column leaves about a 250th of these. Version 1 is the same state in a checkpoint
-without parts. A checkpoint has {COMMITS} new commits, and each round follows the one before it: "new" is the size of
-the parts with what is new, "written" is the size of all objects that the checkpoint wrote, with merges. Requests are
-those besides data files."""
+imported dbio_commit and pyarrow. Acts over all files of more than {ONCE_ABOVE:,} run once. "As a whole" reads path,
+size and partition of each file as columns; "all transactions" goes over the paths of each commit, slice by slice, as
+vacuum does. A partition has a {PARTITIONS:,}th of the files; the condition on a column leaves about a 250th of these.
+Version 1 is the same state in a checkpoint without parts. A checkpoint has {COMMITS} new commits, and each round
+follows the one before it: "new" is the size of the parts with what is new, "written" is the size of all objects that
+the checkpoint wrote, with merges. Requests are those besides data files."""
+
+
+def _made(bench: Bench, it: State) -> dict[str, Path]:
+    """The table in each form. One that is kept was made by the same code."""
+    making = bench.progress.add_task(f"state of {it}: made", total=1)
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in (states, parquet, rows, parts, checkpoint))
+    root = bench.directory / f"state-{it.files}-{it.statistics}-{sha256(code).hexdigest()[:8]}"
+    tables = {IN_PARTS: root / "parts"} | ({VERSION_1: root / "version-1"} if it.files <= MILLION else {})
+    if not (root / "whole").exists():
+        for old in bench.directory.glob(f"state-{it.files}-{it.statistics}-*"):
+            shutil.rmtree(old)
+        make_state(tables[IN_PARTS], it.files, it.statistics)
+        if VERSION_1 in tables:
+            make_version_1(tables[VERSION_1], tables[IN_PARTS])
+        (root / "whole").touch()
+    bench.progress.advance(making)
+    return tables
 
 
 # --- reads --------------------------------------------------------------------------------------------------------
@@ -279,6 +294,7 @@ def _checkpoints(bench: Bench, it: State, path: Path, form: str) -> Iterator[_Ma
 def _copy(path: Path) -> Iterator[Path]:
     """The objects never change, so links are enough."""
     copy = path.with_name(f"{path.name}-copy")
+    shutil.rmtree(copy, ignore_errors=True)  # of a run that was interrupted
     shutil.copytree(path, copy, copy_function=os.link)
     yield copy
     shutil.rmtree(copy)

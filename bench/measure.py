@@ -24,6 +24,8 @@ class Bench:
     rounds: int
     largest: int
     """The largest table of case `state`, in millions of files."""
+    keep: bool = False
+    """Whether large tables that were made stay in the directory, for other runs."""
     progress: Progress
 
 

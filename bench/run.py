@@ -69,6 +69,11 @@ def main() -> None:
         help="the largest table of cases `state` and `large`, in millions of files (default 1; more take many minutes, "
         "10 GB of disk and 16 GB of memory)",
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the large tables of cases `state` and `large` in the directory, for the next run with this option",
+    )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")
     options = parser.parse_args()
     if unknown := sorted(set(options.cases) - set(CASES)):
@@ -89,6 +94,7 @@ def main() -> None:
             scale=options.scale,
             rounds=options.rounds,
             largest=options.largest,
+            keep=options.keep,
             progress=progress,
         )
         for name in [name for name in CASES if name in options.cases or not options.cases]:

@@ -68,7 +68,11 @@ def check_chunks(end: bytes) -> list[str]:
 
     Raises ValueError if the footer is damaged.
     """
-    footer = _read_footer(end)
+    return check_footer(decode_footer(end))
+
+
+def check_footer(footer: Struct) -> list[str]:
+    """The same for a footer that is decoded already."""
     leaves = list(_leaves(structs(footer, _SCHEMA)))
     found: dict[str, None] = {}
     for group in structs(footer, _ROW_GROUPS):
@@ -85,14 +89,15 @@ def check_chunks(end: bytes) -> list[str]:
 
 def first_codec(end: bytes) -> str | None:
     """Parquet's name of the codec of the first column chunk; None if there is no chunk. Raises ValueError."""
-    for group in structs(_read_footer(end), _ROW_GROUPS)[:1]:
+    for group in structs(decode_footer(end), _ROW_GROUPS)[:1]:
         for chunk in structs(group, _COLUMNS)[:1]:
             codec = value(value(chunk, _METADATA, STRUCT), _CODEC, INT32)
             return _CODECS[codec] if 0 <= codec < len(_CODECS) else None
     return None
 
 
-def _read_footer(end: bytes) -> Struct:
+def decode_footer(end: bytes) -> Struct:
+    """The footer in the last bytes of a file. Raises ValueError."""
     stop = len(end) - 8
     return read_struct(end, stop - int.from_bytes(end[-8:-4], "little"), stop)[0]
 

@@ -56,7 +56,11 @@ def places(end: bytes) -> list[list[tuple[int, int]]]:
     """Where each column chunk of each row group begins and ends. `end` has the last bytes of the file, with the whole
     footer. Raises ValueError."""
     stop = len(end) - _TAIL_BYTES
-    footer, _ = read_struct(end, stop - footer_bytes(end), stop)
+    return places_in(read_struct(end, stop - footer_bytes(end), stop)[0])
+
+
+def places_in(footer: Struct) -> list[list[tuple[int, int]]]:
+    """The same by a footer that is decoded already."""
     return [[*map(_place, structs(group, _COLUMNS))] for group in structs(footer, _ROW_GROUPS)]
 
 

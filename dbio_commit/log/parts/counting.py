@@ -17,7 +17,7 @@ from dbio_commit.protocol.state import CountsByDirectory, DataFile
 UNKNOWN = -1
 """Stands for a number that no writer recorded."""
 
-_MOST = 1 << 40
+_MOST: Any = 1 << 40
 """No file has more rows. So sums over a window fit into 64 bits."""
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dbio_commit.data import pages
-from dbio_commit.data.chunks import check_chunks
+from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
@@ -176,7 +176,14 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
 
 def _statistics_writer(sink: Any, schema: pa.Schema) -> Any:
     numbers: Any = [it.name for it in schema if not pa.types.is_string(it.type)]
-    return pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=numbers, write_page_checksum=True)
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=numbers,
+        write_statistics=False,  # no reader asks for the bounds of bounds, and each reads the whole footer
+        write_page_checksum=True,
+    )
 
 
 def _packed_crc(chunk: memoryview | bytes) -> bytes:
@@ -255,17 +262,21 @@ def _open_footer(footer: bytes) -> tuple[pq.FileMetaData, Sequence[Sequence[tupl
     Raises DamagedPart for a footer that pyarrow cannot read, or that would end the process or fill memory.
     """
     with _damaged():
-        if problems := check_chunks(footer):
+        decoded = decode_footer(footer)  # once, since a wide table has thousands of column chunks
+        if problems := check_footer(decoded):
             raise DamagedPart(problems[0])
         found = pq.read_metadata(io.BytesIO(footer))
+        schema = found.schema
+        are_flat = [schema.column(i).max_repetition_level == 0 for i in range(found.num_columns)]
         for group in map(found.row_group, range(found.num_row_groups)):
-            if not 0 <= group.num_rows <= MOST_ROWS:
-                raise DamagedPart(f"a row group has {group.num_rows} rows, and at most {MOST_ROWS} are read")
-            for i in range(group.num_columns):
-                is_flat, values = found.schema.column(i).max_repetition_level == 0, group.column(i).num_values
-                if not 0 <= values <= _MOST_VALUES or (is_flat and values != group.num_rows):
-                    raise DamagedPart(f"a column has {values} values for {group.num_rows} rows")
-        return found, pages.places(footer)
+            count = group.num_rows
+            if not 0 <= count <= MOST_ROWS:
+                raise DamagedPart(f"a row group has {count} rows, and at most {MOST_ROWS} are read")
+            for i, is_flat in enumerate(are_flat):
+                values = group.column(i).num_values
+                if not 0 <= values <= _MOST_VALUES or (is_flat and values != count):
+                    raise DamagedPart(f"a column has {values} values for {count} rows")
+        return found, pages.places_in(decoded)
 
 
 def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> None:

@@ -2,7 +2,9 @@
 
 import random
 from datetime import timedelta
+from typing import Any
 from unittest.mock import PropertyMock, patch
+from weakref import ReferenceType, ref
 
 import pytest
 
@@ -15,6 +17,7 @@ from dbio_commit.upkeep import walk
 from dbio_commit.upkeep.vacuum import table as vacuums
 from dbio_commit.upkeep.vacuum.packed import Deletions, Paths
 from dbio_commit.upkeep.vacuum.report import Deletion, VacuumOptions, VacuumReport
+from dbio_commit.upkeep.vacuum.table import TableVacuum
 from tests.tiny_parts import tiny_parts
 from tests.writers import WakingWorld, stage
 
@@ -25,6 +28,7 @@ DAYS = [f"2026-{it:02}" for it in range(1, 9)]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "SHARE_ROWS", 6)
+    monkeypatch.setattr(walk, "CONCURRENCY", 4)  # else the top levels have all directories of such a table
     monkeypatch.setattr(windows, "WINDOW_ROWS", 4)
     monkeypatch.setattr(writers, "MOST_ROWS_AT_ONCE", 7)
     monkeypatch.setattr(vacuums, "MOST_UNKNOWN", 2)
@@ -104,7 +108,8 @@ def test_a_table_in_parts_is_vacuumed_as_one_in_a_body_and_is_never_read_as_a_wh
     assert len(large.table.snapshot().tids) == len(small.table.snapshot().tids)
 
 
-def test_files_of_unknown_transactions_are_deleted_also_among_many_shares(tiny_parts: None) -> None:
+def with_all_days() -> WakingWorld:
+    """A table with three files in each day."""
     world = WakingWorld()
     for _ in range(3):
         job = world.table.begin(partition_by=["day"])
@@ -112,6 +117,11 @@ def test_files_of_unknown_transactions_are_deleted_also_among_many_shares(tiny_p
             stage(world.table, job, partition={"day": day})
         job.commit()
         world.table.checkpoint()
+    return world
+
+
+def test_files_of_unknown_transactions_are_deleted_also_among_many_shares(tiny_parts: None) -> None:
+    world = with_all_days()
     unknown = [f"day={day}/part-00000-tid-3810000000000000000-x-0-0-c000.parquet" for day in DAYS]
     for path in unknown:
         world.store.put_if_absent(path, b"")
@@ -152,3 +162,24 @@ def test_paths_are_remembered_by_short_codes() -> None:
     for start in range(0, 50_000, 1000):
         paths.update(f"a/{i}" for i in range(start, start + 1000, 2))
     assert all((f"a/{i}" in paths) is (i % 2 == 0) for i in range(50_000))
+
+
+def test_nothing_of_a_share_is_in_memory_while_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch, tiny_parts: None
+) -> None:
+    files: list[ReferenceType[object]] = []
+    delete, read = TableVacuum._delete_share, StoredCommits._some_below
+
+    def noted(self: TableVacuum, share: walk.Share, *rest: Any, **more: Any) -> None:
+        files.append(ref(share.snapshot.files))
+        delete(self, share, *rest, **more)
+
+    def checked(self: StoredCommits, *within: Any) -> Any:
+        assert [it() for it in files] == [None] * len(files)
+        return read(self, *within)
+
+    world = with_all_days()
+    monkeypatch.setattr(TableVacuum, "_delete_share", noted)
+    monkeypatch.setattr(StoredCommits, "_some_below", checked)
+    vacuum_table(world.table, VacuumOptions())
+    assert len(files) > 2
