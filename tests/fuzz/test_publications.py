@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.upkeep import drop
-from dbio_commit.upkeep.publish import Format, delta, delta_log, is_published, places, spark
+from dbio_commit.upkeep.publish import Format, delta, delta_log, delta_replay, is_published, places, spark
 from dbio_commit.upkeep.publish.delta_log import DeltaListing
 from dbio_commit.upkeep.publish.remembered import TableKey, find
 from dbio_commit.upkeep.vacuum import table as vacuum_module
@@ -98,11 +98,11 @@ Patches = list[tuple[object, str, object]]
 
 HOLES: dict[str, tuple[Patches, dict[str, bytes]]] = {
     "a number that is counted to": (
-        [(delta, "_remembered", count_to_numbers)],
+        [(delta_replay, "_remembered", count_to_numbers)],
         {delta_log.version_path(10**14): STRANGERS},
     ),
     "a number without a bound": (
-        [(places, "LAST_NUMBER", 10**30), (delta, "_remembered", count_to_numbers)],
+        [(places, "LAST_NUMBER", 10**30), (delta_replay, "_remembered", count_to_numbers)],
         {delta_log.version_path(10**20 - 1): b""},
     ),
     "the log of another, cleaned": (
