@@ -200,7 +200,7 @@ def test_two_columns_that_are_one_to_spark_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_a_name_that_not_all_readers_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError, match="and not all readers can name it"):
-        commit(Table(tmp_path / "t"), pa.table([[1], [2]], names=[name, "b"]))
+        commit(Table(tmp_path / "t"), pa.Table.from_pylist([{name: 1, "b": 2}]))
 
 
 def test_a_codec_that_spark_lacks_is_refused(tmp_path: Path) -> None:

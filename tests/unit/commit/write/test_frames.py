@@ -118,7 +118,7 @@ def test_merge_schema_widens_a_column_and_an_append_that_changes_nothing_records
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_a_name_that_not_all_readers_have_is_refused(table: dbio.Table, name: str) -> None:
     inside = pa.array([{name: 1}], pa.struct([(name, pa.int8())]))
-    for rows in (pa.table([[1], [2]], names=["a", name]), pa.table({"a": inside})):
+    for rows in (pa.Table.from_pylist([{"a": 1, name: 2}]), pa.table({"a": inside})):
         with pytest.raises(dbio.InvalidInputError, match="not all readers can name it"):
             table.write(rows)
     with pytest.raises(dbio.TableNotFoundError):

@@ -161,7 +161,8 @@ def test_a_name_that_tools_take_for_a_pattern_is_read(tmp_path: Path) -> None:
     "name", ["*", "^a.*$", *(pytest.param(it, marks=pytest.mark.long) for it in ("a.b", 'a"b', "a`b", "file"))]
 )
 def test_a_column_may_have_a_name_that_tools_take_for_something_else(tmp_path: Path, name: str) -> None:
-    rows = pa.table([pa.array([1, 2, None], pa.int64()), ["u", "v", "w"], [1, 2, 3]], names=[name, "other", "ab"])
+    values = zip([1, 2, None], "uvw", [1, 2, 3], strict=True)
+    rows = pa.Table.from_pylist([{name: one, "other": other, "ab": number} for one, other, number in values])
     for partition_by in ([], [name]):
         table = Table(tmp_path / str(partition_by))
         table.write(rows, "overwrite", partition_by)
