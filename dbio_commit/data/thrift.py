@@ -113,9 +113,19 @@ def _read_items(body: bytes, at: int, count: int, kinds: tuple[int, ...], depth:
     if count > _MOST_ITEMS:
         raise ValueError(f"a list has {count} items")
     items: list[Any] = []
+    item: Any
     if kinds == (STRUCT,) and depth < _DEEPEST:
         for _ in range(count):
             item, at = _read_struct(body, at, depth + 1)
+            items.append(item)
+        return items, at
+    if len(kinds) == 1 and kinds[0] in _NUMBERS and depth < _DEEPEST:  # short numbers are read here without a call
+        for _ in range(count):
+            item = body[at]
+            if item < 128:
+                item, at = (item >> 1) ^ -(item & 1), at + 1
+            else:
+                item, at = _read_integer(body, at)
             items.append(item)
         return items, at
     for _ in range(count):  # each item takes at least a byte, so that data which breaks off ends the loop
