@@ -273,7 +273,8 @@ def merge(
     list of clauses, made by `when_matched`, `when_not_matched` and `when_not_matched_by_source`. The first clause that
     holds for a row counts. If no clause holds, a row of the table stays, and a row of the source is left out. Without
     `when`, rows that match are updated, and the others are inserted. If a row of the table matches more than one row
-    of the source, and its file must be written again, the merge fails. The source is read once.
+    of the source, and its file must be written again, the merge fails, unless the only clause for rows that match is a
+    `delete` without a condition. The source is read once.
 
     One commit: files without changed rows stay as they are. Its metrics are `numTargetRowsInserted`,
     `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`. With

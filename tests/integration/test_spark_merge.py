@@ -529,6 +529,9 @@ def test_rows_that_match_twice_are_found_where_nobody_counted_the_rows_of_a_file
     with pytest.raises(InvalidInputError, match="match more than one row"):
         dbio.merge(spark, root, twice, ["id"], [dbio.when_matched().update()])
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 10]
+    commit = dbio.merge(spark, root, twice, ["id"], [dbio.when_matched().delete()])  # as Spark's own MERGE
+    assert commit.metrics["numTargetRowsDeleted"] == 1
+    assert ids(dbio.read(spark, root)) == [0, 2, 10]
 
 
 def test_rows_that_match_twice_stay_once_where_nothing_becomes_of_them(spark: "SparkSession", root: str) -> None:

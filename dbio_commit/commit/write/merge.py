@@ -144,7 +144,7 @@ class _Merge:
             changes.counts["copied"] -= int(matching.sum())
         if matched is None:
             changes.counts["copied"] += int(matching.sum())
-        elif self._keys.has_twice(codes[matching]):
+        elif matched.action != "delete" and self._keys.has_twice(codes[matching]):
             raise InvalidInputError(
                 f"rows of the table match more than one row of the source by on={self._on!r:.200}, so it is not clear "
                 "which of them counts: give the source one row for each row of the table; nothing was committed"

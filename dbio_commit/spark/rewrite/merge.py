@@ -329,8 +329,11 @@ class _Merge:
         return {name for values in updates for name in (*values, *self._rewrite.generated)}
 
     @property
-    def twice(self) -> str:
-        """The message for rows of the table that match several rows of the source."""
+    def twice(self) -> str | None:
+        """The message for rows of the table that match several rows of the source. None if such rows are deleted,
+        however many rows they match."""
+        if [(it.action, it.where) for it in self._clauses if it.rows == "matched"] == [("delete", None)]:
+            return None
         return (
             f"rows of the table match more than one row of the source by on={self._asked_on!r:.200}, so it is not "
             "clear which of them counts: give the source one row for each row of the table"

@@ -81,14 +81,14 @@ class Writing:
         sets: Iterable[str],
         *,
         new_rows: int = 0,
-        twice: str = "rows would be changed twice",
+        twice: str | None = "rows would be changed twice",
     ) -> Counter[Fate]:
         """As `write`, for rows that change existing rows: they have FATE, and the FILE and PLACE of a located row.
 
         An UPDATED row gets the columns `sets`, which all of these rows must have, and keeps its other columns. A row
         with all columns, and null for FILE and PLACE, is new; there are at most `new_rows` of these. Files with rows
         that change are written again, and the commit removes the old ones. Raises InvalidInputError with the message
-        `twice` also if a located row changes twice.
+        `twice` also if a located row changes twice; if that is None, the first of its changes counts.
         """
         names = located.schema.fieldNames()
         columns = tuple(name for name in names if name in rows.columns)
@@ -115,7 +115,7 @@ class Writing:
                 f"rows of a file of {self._transaction.url} went to several tasks, and would be doubled"
             )
         self._transaction.remove(paths)
-        if any(it.twice for it in copied):
+        if twice is not None and any(it.twice for it in copied):
             self.refuse(twice)
         return self._counts(lines)
 

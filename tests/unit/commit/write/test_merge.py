@@ -81,6 +81,12 @@ def test_a_row_that_matches_two_rows_of_the_source_is_refused_and_two_new_rows_a
     assert len(table.history()) == 3
 
 
+def test_a_row_that_matches_two_rows_of_the_source_is_deleted_once(table: dbio.Table) -> None:
+    before = len(texts(table))
+    assert counts(table.merge(changes(0, 0), ["id"], [dbio.when_matched().delete()]))[2] == 1
+    assert len(texts(table)) == before - 1
+
+
 @pytest.mark.parametrize(
     ("source", "on", "when", "said"),
     [
