@@ -120,13 +120,16 @@ class Imports(ast.NodeVisitor):
         self.packages.add((node.module or "").partition(".")[0])
 
 
+@cache
+def imported_by(module: Path) -> set[str]:
+    imports = Imports()
+    imports.visit(tree_of(module))
+    return imports.packages
+
+
 @pytest.mark.parametrize("package", IMPORTED_IN)
 def test_a_package_is_imported_in_its_rooms_only(package: str) -> None:
-    found = []
-    for module in module_map.modules():
-        imports = Imports()
-        imports.visit(tree_of(module))
-        found += [module.as_posix()] * (package in imports.packages)
+    found = [module.as_posix() for module in module_map.modules() if package in imported_by(module)]
     assert found
     assert [path for path in found if not path.startswith(tuple(IMPORTED_IN[package].split()))] == []
 

@@ -80,6 +80,7 @@ def test_a_delete_of_whole_files_writes_none_that_tells_of_it(spark: SparkSessio
     assert changes_of(spark, path, commit) == [("delete", i, i, "d1") for i in (1, 3, 5)]
 
 
+@pytest.mark.long
 def test_a_merge_tells_what_it_inserted_updated_and_deleted(spark: SparkSession, path: str) -> None:
     source = spark.sql("SELECT id, 99 AS n, 'd9' AS day FROM range(3, 8)")
     clauses = [

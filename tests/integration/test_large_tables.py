@@ -106,6 +106,7 @@ def test_a_table_with_parts_is_written_and_read_as_any_other(spark: SparkSession
     assert table.check().ok
 
 
+@pytest.mark.long
 def test_a_table_with_parts_is_vacuumed_restored_streamed_and_published(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:

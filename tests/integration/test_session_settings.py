@@ -286,7 +286,7 @@ def write_both_ways(spark: SparkSession, url: str) -> list[int]:
     return ids(dbio.read(spark, url))
 
 
-@pytest.mark.slow("keys of each scope of Hadoop's credential stores reach driver and workers")
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 @pytest.mark.parametrize("setting", ["hadoop", "fs.s3a", "fs.s3a.bucket.tables"])
 def test_keys_come_from_hadoops_credential_stores_and_what_is_written_is_encrypted(

@@ -76,6 +76,7 @@ def test_a_partition_value_that_is_too_long_for_a_disk_is_refused_by_its_column(
     assert dbio.read(spark, path).collect() == fits.collect()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 def test_on_an_object_store_a_key_has_a_limit_and_a_name_has_none(spark: SparkSession, s3_root: Root) -> None:
     options = s3_root.storage_options

@@ -73,6 +73,7 @@ def test_all_modes_work_on_the_store(spark: SparkSession, root: Root) -> None:
     assert dbio.Table(url, options).check().ok
 
 
+@pytest.mark.long
 def test_rows_change_on_the_store(spark: SparkSession, root: Root) -> None:
     url, options = root
     for start in (0, 10):
@@ -194,6 +195,7 @@ def test_a_job_finds_credentials_in_its_environment(job: dict[str, Any]) -> None
     assert job["read"][:4] == [list(range(6))] * 4
 
 
+@pytest.mark.long
 def test_a_version_that_the_data_source_skips_is_a_warning(job: dict[str, Any]) -> None:
     assert job["read"][4] == list(range(7))
     assert "version 2 of application 'nightly' is skipped: it is committed, by transaction " in job["stderr"]

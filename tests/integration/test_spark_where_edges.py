@@ -176,7 +176,7 @@ def test_no_comparison_of_floats_in_a_merge_passes_over_rows(spark: "SparkSessio
     source = spark.sql("SELECT 1 AS id, double('0.0') AS d, 1 AS seen")
     upsert = [dbio.when_matched().update({"seen": "source.seen"}), dbio.when_not_matched().insert({"id": "source.id"})]
     found = {}
-    some = ["target.d <=> 0", "target.d = 0", "target.d >= 0", "target.st.d <=> 0", "NOT (target.n <= 1)"]
+    some = ["target.d <=> 0", "target.st.d <=> 0", "NOT (target.n <= 1)"]
     for on in [*some, "target.d = source.d AND source.d = 0", "target.f <=> source.d AND source.d <=> 0"]:
         counts = dbio.merge(spark, signs, source, f"target.id = source.id AND {on}", upsert).metrics
         found[on] = counts["numTargetRowsUpdated"], counts["numTargetRowsInserted"]

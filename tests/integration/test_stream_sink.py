@@ -73,6 +73,7 @@ def test_each_batch_is_a_transaction_of_its_query_also_after_a_restart(
     assert not report.pending
 
 
+@pytest.mark.long
 def test_a_failed_task_ends_the_query_and_a_restart_makes_the_batch_again(
     spark: SparkSession, files: Files, path: str, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_commits_that_take_rows_away_end_the_stream_unless_it_is_told_what_becom
     assert {row._commit_timestamp.tzinfo for row in told} == {None}
 
 
+@pytest.mark.long
 def test_a_stream_can_begin_with_a_commit_or_a_time_and_passes_over_a_commit_that_only_moves_rows(
     reader: Reader,
 ) -> None:

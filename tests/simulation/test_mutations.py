@@ -11,8 +11,8 @@ from .run import simulate
 from .scenarios import SCENARIOS
 from .test_exhaustive import MUTATED
 
-RARE = {"take_a_file_that_is_gone_for_an_empty_one"}
-"""Mutations that only hundreds of seeds find."""
+RARE = {"purge_markers_that_hide_files", "take_a_file_that_is_gone_for_an_empty_one"}
+"""Mutations that only many seeds, or long ones, find."""
 
 
 def _param(mutation: Mutation) -> object:
