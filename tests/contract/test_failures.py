@@ -222,6 +222,7 @@ def at(place: Place, server: Server, endpoint: str) -> Store:
     return place.open(connection_string=connection.replace(server.endpoint_url, endpoint))
 
 
+@pytest.mark.slow("no job may hang at a service that is gone: real waits")
 @pytest.mark.timeout(45)
 def test_an_unreachable_service_is_a_store_error_within_seconds(remote: Place, server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:

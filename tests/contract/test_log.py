@@ -98,6 +98,7 @@ NAMES: list[tuple[str, ...]] = [
 ]
 
 
+@pytest.mark.slow("each write and read begins with such a listing: pages and names on five stores")
 @pytest.mark.parametrize("names", NAMES, ids=" ".join)
 def test_those_of_the_objects_that_are_there_are_found_by_name(log: Store, names: tuple[str, ...]) -> None:
     listed = {entry.path: entry for entry in log.list_log()}

@@ -108,7 +108,6 @@ DEFECTS = {
 }
 
 
-@pytest.mark.slow("the fuzzer can fail: two of four defects")
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> None:
     name, module, right, wrong = defect

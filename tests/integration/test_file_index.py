@@ -71,7 +71,6 @@ OF_A_ZONE = ("text", "date", "timestamp", "timestamp_ntz")
 """The kinds whose values, or their texts in paths, might depend on the zone of the session."""
 
 
-@pytest.mark.slow("values of all types by the file index and by Spark's own reader")
 @pytest.mark.parametrize(
     ("zone", "kind"),
     [*(("UTC", kind) for kind in PARTITIONS), *(("America/New_York", kind) for kind in OF_A_ZONE)],

@@ -40,7 +40,6 @@ def check_rows(frame: DataFrame, read: Read) -> None:
     assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
 
 
-@pytest.mark.slow("golden directories by dbio.read, one of four")
 @each(READABLE, of=4)
 def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path

@@ -53,7 +53,6 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.orc(str(path)) if path.name == "orc" else spark.read.parquet(str(path))
 
 
-@pytest.mark.slow("the packer, which is Java: all types, formats and codings of columns")
 @pytest.mark.parametrize("kind", ["dictionaries", "plain", "orc"])
 @pytest.mark.parametrize("coded", [False, True], ids=["decoded", "coded"])
 def test_columns_of_all_kinds_come_as_spark_itself_converts_them(
@@ -96,7 +95,6 @@ COMPUTED = [
 ]
 
 
-@pytest.mark.slow("the packer above filters and projections")
 @with_nulls
 @pytest.mark.parametrize(
     "make",
@@ -173,7 +171,6 @@ def test_where_spark_reads_rows_they_are_taken(spark: SparkSession, files: Path,
         assert_same(unpacked(df, coded=True), df)
 
 
-@pytest.mark.slow("the packer groups by all types of keys as Spark does")
 @pytest.mark.parametrize(
     "by",
     ["id % 5", "cast(id % 7 AS string)", "id % 2 = 0", "IF(id % 3 = 0, NULL, cast(id % 9 AS byte))", "double(id % 4)",

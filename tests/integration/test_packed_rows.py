@@ -24,7 +24,6 @@ from dbio_commit.spark.write import written
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
-@pytest.mark.slow("the packer, which is Java: all types of rows, in one value and in many")
 @pytest.mark.parametrize(
     ("rows", "nulls", "coded"),
     [

@@ -117,7 +117,6 @@ def test_a_table_that_was_published_before_asks_other_writers_for_the_feature_fr
 # --- the same rows -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("random histories read by delta-rs and Polars after each commit")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_readers_of_delta_see_the_rows_of_each_commit_once_it_is_published(

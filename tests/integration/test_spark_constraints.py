@@ -162,7 +162,6 @@ def test_rows_that_a_rewrite_only_copies_are_not_checked(spark: "SparkSession", 
         dbio.update(spark, path, {"kind": "'click'"}, "id = 1")
 
 
-@pytest.mark.slow("constraints in each clause of a merge")
 def test_a_merge_fills_in_and_checks_what_it_inserts_and_updates(spark: "SparkSession", path: str) -> None:
     source = events(spark, (1, 5, "2026-11-25 10:00:00"), (2, 6, "2026-11-26 10:00:00"), columns="id, n, ts")
     clauses = [

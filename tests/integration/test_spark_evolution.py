@@ -80,7 +80,6 @@ def shaped(spark: SparkSession, kind: str, *values: str) -> DataFrame:
     )
 
 
-@pytest.mark.slow("widened types by three readers; wrong ones read wrong values silently")
 @pytest.mark.parametrize(
     ("narrow", "wide", "low", "high"), [*WIDER, *(pytest.param(*pair, marks=pytest.mark.long) for pair in MORE)]
 )

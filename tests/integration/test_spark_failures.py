@@ -278,7 +278,6 @@ def save(frame: DataFrame, path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
-@pytest.mark.slow("I1 of cancelled jobs, for dbio.write and the data source")
 @pytest.mark.parametrize("action", [write, save])
 def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
     spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]

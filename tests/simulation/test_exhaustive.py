@@ -38,7 +38,6 @@ MUTATED = {
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 
 
-@pytest.mark.slow("all interleavings of two small cases, with a kill")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("case", "faults"),
