@@ -300,6 +300,7 @@ def test_an_append_through_the_data_source_costs_what_the_first_of_a_process_doe
     assert sum(found.values()) <= 4 + 2 + 1, found  # Spark may begin it in a new one each time
 
 
+@pytest.mark.long
 def test_the_first_append_of_a_process_costs_two_more_and_three_that_prove_the_store(job: dict[str, Any]) -> None:
     data = [method for method, path in job["requests"] if path.endswith(".parquet")]
     assert data == ["PUT"] * 2

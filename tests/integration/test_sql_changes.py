@@ -440,6 +440,7 @@ def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
     other = str(tmp_path / "other")
     dbio.write(spark.sql("SELECT * FROM news"), other)
     name = f"dbio.`{path}`"
+    spark.catalog.clearCache()  # what other tests have left: Spark would refresh it after each statement
     monkeypatch.setattr(dbio.Table, "snapshot", snapshot)
     statements: Mapping[str, list[str]] = {
         f"DELETE FROM {name} WHERE id = 1": [path],
