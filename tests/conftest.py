@@ -186,6 +186,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ui.explainMode", "simple")  # Spark makes this text for each query; the default costs a tenth
+        # Two tests of streams with state took a minute longer now and then, once Spark's upkeep of states had begun.
+        .config("spark.sql.streaming.stateStore.maintenanceInterval", "1h")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config(map=spark35.LATER_DEFAULTS)
         .getOrCreate()

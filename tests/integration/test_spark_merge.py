@@ -194,6 +194,12 @@ def test_files_in_which_no_key_of_the_source_can_be_are_not_read(spark: "SparkSe
     dbio.write(numbers(spark, 10, 20, tasks=1), root)
     dbio.merge(spark, root, numbers(spark, 15, 25), ["id"])
     dbio.merge(spark, root, numbers(spark, 18, 30), "target.id = source.id", [dbio.when_not_matched().insert()])
+    numbers(spark, 18, 30).createOrReplaceTempView("news_of_two_keys")
+    dbio.enable(spark)
+    spark.sql(
+        f"MERGE INTO dbio.`{root}` t USING news_of_two_keys s ON t.id = s.id AND t.day = s.day AND t.id > 1 "
+        "WHEN MATCHED THEN UPDATE SET *"
+    )
     dbio.update(spark, root, {"day": "'x'"}, "id > 12")
     nobody = spark.createDataFrame([(None, "d1")], "id long, day string")
     assert not dbio.merge(spark, root, nobody, ["id"], [dbio.when_matched().delete()]).removed

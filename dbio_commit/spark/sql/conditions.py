@@ -209,9 +209,15 @@ def any_of(conditions: Sequence[str | None]) -> str | None:
 
 def _conjuncts(on: str) -> list[Any]:
     tree = None if READ_BY_SETTINGS.search(on) else parse(on)
-    if tree is None:
-        return []
-    return [part.unnest() for part in (tree.flatten() if isinstance(tree, exp.And) else [tree.unnest()])]
+    found: list[Any] = []
+    left = [] if tree is None else [tree]
+    while left:  # Spark's own text of a condition has parentheses around each AND
+        part = left.pop().unnest()
+        if isinstance(part, exp.And):
+            left += [part.expression, part.this]
+        else:
+            found.append(part)
+    return found
 
 
 class _Sides:
