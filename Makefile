@@ -77,7 +77,7 @@ help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
-	@echo "make test              lint, then all tests but those of test-long (about 25 minutes); WORKERS=2 at once"
+	@echo "make test              lint, then all tests but those of test-long (about 19 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
