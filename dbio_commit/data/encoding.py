@@ -81,17 +81,26 @@ _PAGE_BYTES = 1024 * 1024
 
 def leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
     """The arrays of values inside an array, which may be nested, each with its Parquet path."""
+    return ((at, it) for at, it in _arrays(path, values) if not types.is_nested(it.type))
+
+
+def maps(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of maps inside an array, each with its Parquet path."""
+    return ((at, it) for at, it in _arrays(path, values) if types.is_map(it.type))
+
+
+def _arrays(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    """The array, and all arrays inside it, each with its Parquet path."""
+    yield path, values
     kind = values.type
     if types.is_struct(kind):
         for index, field in enumerate(kind):
-            yield from leaves(f"{path}.{field.name}", values.field(index))
+            yield from _arrays(f"{path}.{field.name}", values.field(index))
     elif types.is_map(kind):
-        yield from leaves(f"{path}.key_value.key", values.keys)
-        yield from leaves(f"{path}.key_value.value", values.items)
+        yield from _arrays(f"{path}.key_value.key", values.keys)
+        yield from _arrays(f"{path}.key_value.value", values.items)
     elif types.is_nested(kind):
-        yield from leaves(f"{path}.list.element", values.flatten())
-    else:
-        yield path, values
+        yield from _arrays(f"{path}.list.element", values.flatten())
 
 
 def problem_of_values(values: Any) -> str | None:
@@ -114,19 +123,6 @@ def _is_ascii(texts: Any) -> bool:
         return True
     places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return not (np.frombuffer(data, np.int8)[places[0] : places[-1]] < 0).any()
-
-
-def maps(path: str, values: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays of maps inside an array, each with its Parquet path."""
-    kind = values.type
-    if types.is_struct(kind):
-        for index, field in enumerate(kind):
-            yield from maps(f"{path}.{field.name}", values.field(index))
-    elif types.is_map(kind):
-        yield path, values
-        yield from maps(f"{path}.key_value.value", values.items)
-    elif types.is_nested(kind):
-        yield from maps(f"{path}.list.element", values.flatten())
 
 
 def _repeats(values: Any) -> bool:
