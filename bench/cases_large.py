@@ -1,4 +1,4 @@
-"""Case `large`: a table of a million live files, as its log records it. The files themselves do not exist.
+"""Cases `large` and `largest`: tables of 1 and 10 million live files, as the log records them. No such file exists.
 
 On a local disk. Time and memory are those of a separate process, which has read nothing yet. Beside Delta and Iceberg,
 it is a process of their own environments: see peers_job.py.
@@ -61,7 +61,6 @@ def large(bench: Bench) -> report.Section:
     s3_rows, s3_targets = _on_s3(bench, tables, files)
     spark_rows, spark_targets = _with_spark(bench, tables[f"{COMMITS[0]:,} commits"], files)
     (peers, peer_targets), versions = _beside_peers(bench, files, min(COMMITS[0], files))
-    most, most_targets = _most_beside_peers(bench) if bench.largest * FILES >= MOST_FILES else ([], [])
     shutil.rmtree(bench.directory / "large")
     return report.Section(
         title="a table of a million files",
@@ -71,9 +70,8 @@ def large(bench: Bench) -> report.Section:
             report.table(["on S3 (moto), recorded by", "requests", "seconds", "peak, MB"], s3_rows),
             report.table(["with Spark", "median", "min", "max"], spark_rows),
             peers,
-            *most,
         ],
-        targets=[*targets, *s3_targets, *spark_targets, *peer_targets, *most_targets],
+        targets=[*targets, *s3_targets, *spark_targets, *peer_targets],
     )
 
 
@@ -87,11 +85,7 @@ session with a heap of 4 GB, whose process remembers up to 128 MB of the log.
 Beside Delta and Iceberg ({{versions}}), the log records as many files, in {COMMITS[0]:,} commits, with the same
 statistics. Delta also has a checkpoint of all commits, Iceberg a manifest for every ten of them. The caches of the
 processes are empty. A query is of all files; it is planned down to its tasks, and no task is run. dbio_commit lists
-when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter.
-
-With `--largest 10`, the same of {MOST_FILES:,} files, in {MOST_ROUNDS} rounds, one peer after the other, with heaps of
-12 GB. Then dbio_commit has a checkpoint in parts, and Delta a checkpoint of version 2, with a sidecar for every
-{SIDECAR_FILES:,} files."""
+when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter."""
 
 
 _ACTS = {
@@ -170,20 +164,24 @@ def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]
     return (report.table(["beside peers", "median", "min", "max", "× the peer"], rows), [target]), versions
 
 
-def _most_beside_peers(bench: Bench) -> tuple[list[str], list[report.Target]]:
+# --- ten million files ----------------------------------------------------------------------------------------------
+
+
+def largest(bench: Bench) -> report.Section:
     """One peer after the other, since the heap of each is large. Tables that are kept were made by the same code."""
     rows: list[list[object]] = []
     targets: list[report.Target] = []
+    versions: list[str] = []
     code = sha256(Path(large_tables.__file__).read_bytes()).hexdigest()[:8]
     root = bench.directory / f"large-{MOST_FILES}-{code}"
     for old in {*bench.directory.glob(f"large-{MOST_FILES}-*")} - {root}:
         shutil.rmtree(old)
     few = replace(bench, rounds=min(bench.rounds, MOST_ROUNDS))
     for name in ("delta", "iceberg"):
-        directory = bench.directory / "large" / name
+        directory = bench.directory / "largest" / name
         with started(directory, name, root=str(root), env={HEAP: "12g"}) as (peer,):
             pair = duel(peer, name)
-            made = bench.progress.add_task(f"large: tables of {MOST_FILES:,} files", total=2)
+            made = bench.progress.add_task(f"largest: tables of {MOST_FILES:,} files", total=2)
             for one in (pair.ours, pair.theirs):
                 whole = root / f"{one.way}-is-whole"
                 if not whole.exists():
@@ -193,8 +191,19 @@ def _most_beside_peers(bench: Bench) -> tuple[list[str], list[report.Target]]:
             found, target = compare_plans(few, f"dbio.read of {MOST_FILES:,} files", [pair], "most")
             rows += found
             targets.append(target)
-        shutil.rmtree(directory)
+            versions.append(said(peer.versions))
+    shutil.rmtree(bench.directory / "largest")
     if not bench.keep:
         shutil.rmtree(root)
-    columns = [f"beside peers, {MOST_FILES:,} files", "median", "min", "max", "× the peer"]
-    return [report.table(columns, rows)], targets
+    return report.Section(
+        title="a table of ten million files beside peers",
+        how=_HOW_LARGEST.format(versions="; ".join(versions)),
+        tables=[report.table(["what", "median", "min", "max", "× the peer"], rows)],
+        targets=targets,
+    )
+
+
+_HOW_LARGEST = f"""\
+As in the case before, beside Delta and Iceberg ({{versions}}), of {MOST_FILES:,} files: {MOST_ROUNDS} rounds, one peer
+after the other, with heaps of 12 GB. dbio_commit has a checkpoint in parts, and Delta a checkpoint of version 2, with a
+sidecar for every {SIDECAR_FILES:,} files."""

@@ -106,9 +106,7 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
     try:
         size, end = store.get_tail(path, TAIL_BYTES)
         try:
-            wanted = footer_bytes(size, end)
-            if wanted > len(end):
-                end = store.get_range(path, size - wanted, wanted - len(end)) + end
+            end = _with_footer(store, path, size, end)
             if not names.is_parquet(path):  # readers check both ends of such a file
                 check_beginning(end if len(end) == size else store.get_range(path, 0, len(MAGIC)))
         except ValueError as error:
@@ -116,6 +114,20 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
     except ObjectNotFoundError:
         return None
     return parse_footer(end, path, size=size, statistics=statistics)
+
+
+def read_end(store: Store, path: str) -> bytes:
+    """The last bytes of a file, with its whole footer, by one request, or by two if the footer is large.
+
+    Raises ValueError if the file does not end as Parquet files do, ObjectNotFoundError, StoreError.
+    """
+    size, end = store.get_tail(path, TAIL_BYTES)
+    return _with_footer(store, path, size, end)
+
+
+def _with_footer(store: Store, path: str, size: int, end: bytes) -> bytes:
+    wanted = footer_bytes(size, end)
+    return end if wanted <= len(end) else store.get_range(path, size - wanted, wanted - len(end)) + end
 
 
 def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -> Footer:

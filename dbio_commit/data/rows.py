@@ -12,7 +12,7 @@ from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
 from dbio_commit.data.conform import conform
 from dbio_commit.data.fitting import lost
-from dbio_commit.data.footers import TAIL_BYTES, rows_at_once
+from dbio_commit.data.footers import TAIL_BYTES, read_end, rows_at_once
 from dbio_commit.data.parquet import footer_bytes
 from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.protocol.names import Partition
@@ -43,6 +43,19 @@ def open_parquet(source: Any, where: str) -> pq.ParquetFile:
         raise _unreadable(where, error) from Cause.of(error)
     refuse_variants(file, where=where)
     return file
+
+
+def open_footer(store: Store, path: str) -> pq.ParquetFile:
+    """Opens a Parquet file of which only the footer is needed: its columns and its number of rows.
+
+    Raises InvalidInputError, with the file's URL; ObjectNotFoundError, StoreError.
+    """
+    where = store.url_of(path)
+    try:
+        end = read_end(store, path)
+    except ValueError as error:
+        raise _unreadable(where, error) from Cause.of(error)
+    return open_parquet(pa.BufferReader(end), where)
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)

@@ -10,7 +10,7 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import field, footer_columns, narrowest
 from dbio_commit.data.fitting import without
-from dbio_commit.data.rows import open_parquet
+from dbio_commit.data.rows import open_footer
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.store import Store
 
@@ -35,8 +35,7 @@ def find_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any] | None:
         return None
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     where = store.url_of(newest.path)
-    with store.open_read(newest.path) as stream:
-        inside = without(footer_columns(open_parquet(stream, where), where=where), snapshot.partition_columns)
+    inside = without(footer_columns(open_footer(store, newest.path), where=where), snapshot.partition_columns)
     partition = [
         field(column, narrowest(file.partition.get(column) for file in snapshot.files))
         for column in snapshot.partition_columns

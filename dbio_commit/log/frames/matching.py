@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from dbio_commit.data.alike import Match, match
 from dbio_commit.data.pruning import column_types
-from dbio_commit.data.rows import open_parquet
+from dbio_commit.data.rows import open_footer
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
@@ -21,7 +21,6 @@ class MatchedFile(NamedTuple):
     match: Match
     why: str
     """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
-    rows: int
 
     def is_native(self, request: Request) -> bool:
         """Whether a tool on this machine reads the file from the disk as the table's rows."""
@@ -37,13 +36,10 @@ def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) 
     matching = _Matching(target)
 
     def look(file: DataFile) -> MatchedFile:
-        with store.open_read(file.path) as source:
-            parquet = open_parquet(source, store.url_of(file.path))
-            found, why = matching.match(parquet, file.partition)
-            rows = parquet.metadata.num_rows
+        found, why = matching.match(open_footer(store, file.path), file.partition)
         if found is Match.SAME and variants.intersection(target.names):
-            found = Match.CAST  # `open_parquet` looks at variants
-        return MatchedFile(file, found, why, rows)
+            found = Match.CAST  # `open_footer` looks at variants
+        return MatchedFile(file, found, why)
 
     return store.ask_each(look, files)
 
@@ -53,16 +49,17 @@ class _Matching:
 
     def __init__(self, target: pa.Schema) -> None:
         self._target = target
-        self._before: tuple[pq.ParquetSchema, pa.Schema, names.Partition, tuple[Match, str]] | None = None
+        self._before: tuple[pq.ParquetSchema, Mapping[bytes, bytes] | None, names.Partition, tuple[Match, str]] | None
+        self._before = None
 
     def match(self, parquet: pq.ParquetFile, partition: names.Partition) -> tuple[Match, str]:
-        leaves, schema = parquet.schema, parquet.schema_arrow
+        leaves, recorded = parquet.schema, parquet.metadata.metadata  # pyarrow makes Arrow's types of these two
         if self._before is not None:
             other_leaves, other, other_partition, answer = self._before
-            if leaves.equals(other_leaves) and schema.equals(other) and partition.keys() == other_partition.keys():
+            if leaves.equals(other_leaves) and recorded == other and partition.keys() == other_partition.keys():
                 return answer
         answer = match(parquet, self._target, partition=partition)
-        self._before = leaves, schema, partition, answer
+        self._before = leaves, recorded, partition, answer
         return answer
 
 
