@@ -3,6 +3,7 @@
 `begin` begins it, and `table_root` or `directory_root` decides it. `file_checks` checks its files. No Spark in here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -34,12 +35,13 @@ from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer, Inspector
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.doubtful import FILES_WITH_IDS
+from dbio_commit.protocol.doubtful import FILES_WITH_IDS, FILES_WITH_OWN_IDS
+from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -395,9 +397,15 @@ class Transaction:
         return [info for info in self._staged.values() if info is not None]
 
     def _with_ids(self) -> dict[str, int]:
-        """The metric of new files with field ids in their footers, by which readers of Iceberg find columns."""
-        count = sum(footer.has_ids for footer in self._footers.values())
-        return {FILES_WITH_IDS: count} if count else {}
+        """The metrics of new files with field ids, by which readers of Iceberg find columns.
+
+        Files that nobody looked at are those of dbio's writers, which give them ids if the table is published so.
+        """
+        found = Counter(footer.ids for footer in self._footers.values())
+        if Format.ICEBERG in published_forms(self.terms.metadata.settings):
+            found[FieldIds.OWN] += len(self._staged.keys() - self._footers.keys())
+        own, other = found[FieldIds.OWN], found[FieldIds.OTHER]
+        return {FILES_WITH_IDS: own + other, FILES_WITH_OWN_IDS: own} if own + other else {}
 
     def _look_at(self, paths: list[str]) -> list[Footer | None]:
         """The footers or sizes of the files. None for a file that is not there."""

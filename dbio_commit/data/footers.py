@@ -15,11 +15,11 @@ from dbio_commit.data.parquet import MAGIC, ROW_METADATA, check_beginning, foote
 from dbio_commit.data.physical import problems
 from dbio_commit.data.variants import with_variants
 from dbio_commit.protocol import names
+from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 
@@ -59,8 +59,8 @@ class Footer:
     """As Spark's JSON."""
     broken: str = ""
     """Why the file is no Parquet file; empty if it is one."""
-    has_ids: bool = False
-    """Whether it has field ids, by which readers of Iceberg find columns."""
+    ids: FieldIds = FieldIds.NONE
+    """Its field ids."""
     problems: Sequence[str] = ()
     """What some reader cannot read, or reads as something else."""
 
@@ -135,6 +135,7 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
     import pyarrow as pa
 
     from dbio_commit.data.columns import file_schema, spark_schema
+    from dbio_commit.data.field_ids import field_ids_in
     from dbio_commit.data.parquet_file import parquet_file
 
     try:
@@ -156,15 +157,9 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
         rows=rows,
         statistics=told,
         columns=columns,
-        has_ids=any(_has_ids(field) for field in schema),
+        ids=field_ids_in(schema, columns),
         problems=found,
     )
-
-
-def _has_ids(field: "pa.Field[Any]") -> bool:
-    kind = field.type
-    inner = [kind.field(i) for i in range(kind.num_fields)]
-    return b"PARQUET:field_id" in (field.metadata or {}) or any(map(_has_ids, inner))
 
 
 def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:

@@ -13,13 +13,15 @@ ColumnsOf = Callable[[str], Collection[str]]
 
 FILES_WITH_IDS = "numFilesWithIds"
 """The metric of commits whose files have field ids, by which readers of Iceberg find columns instead of by names."""
+FILES_WITH_OWN_IDS = "numFilesWithOwnIds"
+"""How many of these files have the ids of `field_ids`."""
 
 
 def doubtful_files(
     transactions: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str], *, columns_of: ColumnsOf
 ) -> list[DataFile]:
     """Files that came by an adoption, from another DBIO writer, or from a writer that spelled a column otherwise or
-    gave field ids; and their copies.
+    gave other field ids; and their copies.
 
     `columns` are the table's. The transactions need not have their paths.
     """
@@ -35,6 +37,7 @@ def _is_doubtful(commit: Decided, spellings: dict[str, str], columns_of: Columns
     info = commit.marker.dbio_commit
     if info is None or info.operation == "adopt":
         return True
-    if info.metrics.get("numRestoredFiles") or info.metrics.get(FILES_WITH_IDS):
+    metrics = info.metrics
+    if metrics.get("numRestoredFiles") or metrics.get(FILES_WITH_IDS, 0) > metrics.get(FILES_WITH_OWN_IDS, 0):
         return True
     return any(spellings.get(name.lower(), name) != name for name in columns_of(commit.tid))

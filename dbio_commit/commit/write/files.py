@@ -8,6 +8,7 @@ row group wait on the local disk, as in Spark's own sort: small row groups and s
 slower. At most MAX_OPEN files are open. If the rows arrive partition by partition (`data/arrow.completing`), none wait.
 """
 
+import json
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -30,9 +31,11 @@ from dbio_commit.data.data_file import (
     cut,
     parquet_options,
 )
+from dbio_commit.data.field_ids import with_field_ids
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.settings import bare_columns
+from dbio_commit.protocol.settings import Format, bare_columns, published_forms
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -196,7 +199,11 @@ class Output:
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
-        bare = bare_columns(spec.terms.metadata.settings)
+        settings = spec.terms.metadata.settings
+        has_ids = Format.ICEBERG in published_forms(settings) and not spec.changes
+        self._columns_with_ids = json.loads(spec.spark_metadata[ROW_METADATA]) if has_ids else None
+        self._schemas: tuple[pa.Schema, pa.Schema] | None = None
+        bare = bare_columns(settings)
         self._no_statistics = frozenset(name for _, name in spec.columns if name.lower() in bare)
 
     def write(self, run: Run) -> None:
@@ -255,9 +262,18 @@ class Output:
         options = parquet_options(
             table, self._spec.options.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
         )
-        file = DataFileWriter(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
+        schema = self._schema_of(table)
+        file = DataFileWriter(self._files.open(path), path, partition, schema, self._no_statistics, options)
         self._open[directory] = file
         return file
+
+    def _schema_of(self, table: pa.Table) -> pa.Schema:
+        """The schema of a file with these rows."""
+        if self._columns_with_ids is None:
+            return table.schema
+        if self._schemas is None or not self._schemas[0].equals(table.schema):
+            self._schemas = table.schema, with_field_ids(table.schema, self._columns_with_ids)
+        return self._schemas[1]
 
     def _next_name(self) -> str:
         return names.format_data_file(

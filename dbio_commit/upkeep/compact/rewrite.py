@@ -29,6 +29,7 @@ from dbio_commit.data.data_file import (
     collect,
     parquet_options,
 )
+from dbio_commit.data.field_ids import with_field_ids
 from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.parquet_file import parquet_file
@@ -60,6 +61,8 @@ class Work:
     z_order: tuple[str, ...] = ()
     bare: frozenset[str] = frozenset()
     """The columns, in lower case, that get no statistics."""
+    has_ids: bool = False
+    """Whether new files get field ids, for readers of Iceberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,8 @@ class _Rewriting:
     ) -> FileInfo:
         options = parquet_options(first, codec, encoding.dictionary_columns(first), no_statistics=no_statistics)
         partition = names.parse_partition(self._bin.directory)
-        file = DataFileWriter(self._store.open_write(path), path, partition, self._target, no_statistics, options)
+        schema = with_field_ids(self._target, json.loads(self._work.columns)) if self._work.has_ids else self._target
+        file = DataFileWriter(self._store.open_write(path), path, partition, schema, no_statistics, options)
         try:
             for table in tables:
                 if table.num_rows:

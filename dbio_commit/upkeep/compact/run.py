@@ -27,7 +27,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import bare_columns
+from dbio_commit.protocol.settings import Format, bare_columns, published_forms
 from dbio_commit.protocol.state import live_among
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
@@ -86,8 +86,15 @@ def compact(
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types)
-    bare = bare_columns(snapshot.settings)
-    work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along, bare=bare)
+    work = Work(
+        tid="",
+        job="",
+        columns=json.dumps(columns),
+        sort_by=by,
+        z_order=along,
+        bare=bare_columns(snapshot.settings),
+        has_ids=Format.ICEBERG in published_forms(snapshot.settings),
+    )
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
     run = _Run(store, clock, work, rewriter or in_threads(store), rows, note)
     for together in in_commits(bins):

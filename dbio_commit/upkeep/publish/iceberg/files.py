@@ -13,6 +13,7 @@ from dbio_commit.data.fitting import misfit, without
 from dbio_commit.data.footers import Footer
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_doubtful, look_at_all
+from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.types import decimal_digits, leaf_types
@@ -127,7 +128,7 @@ class EntryMaker:
             if refusal := footer.refusal(where):
                 raise InvalidInputError(f"{refusal}. Nothing was published; write its rows anew, and remove the file")
             inside = without(footer.columns or {}, self._partition_columns)
-            if footer.has_ids:
+            if footer.ids is FieldIds.OTHER:
                 raise InvalidInputError(
                     f"{where} has field ids of another table in its footer, by which readers of Iceberg would find its "
                     f"columns; nothing was published. {_REWRITE}"

@@ -16,7 +16,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.publish.iceberg.manifests import Form, is_list, is_manifest
-from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field
+from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field, has_other_ids
 from dbio_commit.upkeep.publish.places import DIRECTORIES, by_number
 from dbio_commit.upkeep.publish.shown import ShownCommits
 
@@ -225,8 +225,9 @@ class IcebergLayout:
     last_column_id: int
     last_partition_id: int
     forgets: bool = False
-    """Whether a spec was left out, since a column of it is gone: then no snapshot of before can stay. Readers bind all
-    specs to the columns of now, and some fail altogether if a column is missing."""
+    """Whether no snapshot of before can stay. A spec was left out, since a column of it is gone: readers bind all specs
+    to the columns of now, and some fail altogether if a column is missing. Or a column has another id than in a schema
+    of before: by the mapping of now, readers of that schema would take the column for null."""
 
     @classmethod
     def after(
@@ -251,8 +252,10 @@ class IcebergLayout:
         form = Form(schemas[-1], spec_id, [(it, types[it["source-id"]]) for it in partition])
         kept = KEPT_SNAPSHOTS + 1  # each snapshot has brought at most one
         lasting = [spec for spec in specs[-kept:] if all(it["source-id"] in types for it in spec.fields)]
-        forgets = len(lasting) < len(specs[-kept:])
-        return cls(form, schemas[-kept:], lasting, last_column_id, last_partition_id, forgets)
+        forgets = len(lasting) < len(specs[-kept:]) or any(
+            has_other_ids(it["fields"], fields) for it in schemas[-kept:]
+        )
+        return cls(form, schemas[-1 if forgets else -kept :], lasting, last_column_id, last_partition_id, forgets)
 
 
 def last_ids(before: IcebergMetadata | None) -> tuple[int, int]:

@@ -148,9 +148,7 @@ class _Next:
         snapshot = live.snapshot
         self._columns = columns_of(store, live)
         column_id, partition_id = last_ids(before)
-        self._schema: IcebergSchema = iceberg_schema(
-            self._columns, before.fields if before else (), column_id, where=store.url
-        )
+        self._schema: IcebergSchema = iceberg_schema(self._columns, column_id, where=store.url)
         partition, partition_id = partition_fields(
             self._schema,
             snapshot.partition_columns,

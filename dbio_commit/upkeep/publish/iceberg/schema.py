@@ -1,7 +1,6 @@
-"""A table's columns and partitions in the form of Iceberg's specification, version 2, with stable ids. Pure.
+"""A table's columns and partitions in the form of Iceberg's specification, version 2. Pure.
 
-A column keeps its id as long as Iceberg allows that: while its type stays, or is widened as Iceberg widens types. An id
-is never given to another column. Values are in `values`.
+The ids of columns are those of `protocol/field_ids`, which files have, too. Values are in `values`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from msgspec import json
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
+from dbio_commit.protocol.field_ids import field_id, fields_inside
 from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.protocol.types import Family, decimal_digits, type_of
 
@@ -71,106 +71,106 @@ def fits_iceberg(found: str, wanted: str) -> bool:
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
-def iceberg_schema(
-    columns: Mapping[str, Any], before: Sequence[Field] = (), last_id: int = 0, *, where: str
-) -> IcebergSchema:
-    """Converts the columns, which are Spark's JSON. `before` are the columns as they were published last.
+def iceberg_schema(columns: Mapping[str, Any], last_id: int = 0, *, where: str) -> IcebergSchema:
+    """Converts the columns, which are a recorded schema. `last_id` is the highest id that was published before.
 
     Raises InvalidInputError, with the column, for a type that Iceberg cannot hold. `where` is the table's URL.
     """
-    converter = _Converter(last_id, where)
-    fields = tuple(converter.fields(columns["fields"], before, ""))
+    converter = _Converter(where)
+    fields = tuple(converter.fields(columns["fields"], ()))
     kinds = {it["name"]: it["type"] for it in columns["fields"] if isinstance(it["type"], str)}
-    return IcebergSchema(fields, converter.last_id, kinds)
+    return IcebergSchema(fields, max(last_id, *converter.given, 0), kinds)
 
 
 class _Converter:
-    def __init__(self, last_id: int, where: str) -> None:
-        self.last_id, self._where = last_id, where
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self.given: dict[int, FieldPath] = {}
 
-    def _id(self, before: int | None) -> int:
-        if before is not None:
-            return before
-        self.last_id += 1
-        return self.last_id
-
-    def fields(self, fields: Sequence[Any], before: Sequence[Field], above: str) -> Iterator[Field]:
-        same = {it["name"].lower(): it for it in before}
+    def fields(self, fields: Sequence[Any], above: FieldPath) -> Iterator[Field]:
         for field in fields:
-            old, column = same.get(field["name"].lower()), f"{above}{field['name']}"
-            if old and not _stays(old["type"], field["type"]):
-                old = None
+            path = (*above, field["name"])
             comment = known(field.get("metadata")).get("comment")
+            kind = self._type(field["type"], path)
             yield {
-                "id": self._id(old["id"] if old else None),
+                "id": self._id(path, field["type"]),
                 "name": field["name"],
                 "required": False,
-                "type": self._type(field["type"], old and old["type"], column),
+                "type": kind,
                 **({"doc": comment} if comment is not None else {}),
             }
 
-    def _type(self, kind: Any, old: Any, column: str) -> Any:
-        """`old` is the same type as it was before, or None."""
+    def _type(self, kind: Any, path: FieldPath) -> Any:
         match kind:
             case {"type": "struct", "fields": [*fields]}:
-                before = old["fields"] if old else ()
-                return {"type": "struct", "fields": [*self.fields(fields, before, f"{column}.")]}
+                return {"type": "struct", "fields": [*self.fields(fields, path)]}
             case {"type": "array", "elementType": element}:
+                inside = (*path, "element")
                 return {
                     "type": "list",
-                    "element-id": self._id(old and old["element-id"]),
-                    "element": self._type(element, old and old["element"], f"{column}.element"),
+                    "element": self._type(element, inside),
+                    "element-id": self._id(inside, element),
                     "element-required": False,
                 }
             case {"type": "map", "keyType": key, "valueType": value}:
+                one, other = (*path, "key"), (*path, "value")
                 return {
                     "type": "map",
-                    "key-id": self._id(old and old["key-id"]),
-                    "key": self._type(key, old and old["key"], f"{column}.key"),
-                    "value-id": self._id(old and old["value-id"]),
-                    "value": self._type(value, old and old["value"], f"{column}.value"),
+                    "key": self._type(key, one),
+                    "key-id": self._id(one, key),
+                    "value": self._type(value, other),
+                    "value-id": self._id(other, value),
                     "value-required": False,
                 }
             case str() if name := iceberg_type(kind):
                 return name
         raise InvalidInputError(
-            f"column {column!r:.200} of {self._where} is {kind!s:.100}, which version 2 of Iceberg has no type for; "
-            "publish the table in another format, or overwrite it without the column"
+            f"column {'.'.join(path)!r:.200} of {self._where} is {kind!s:.100}, which version 2 of Iceberg has no type "
+            "for; publish the table in another format, or overwrite it without the column"
         )
 
-
-def _stays(old: Any, kind: Any) -> bool:
-    """Whether a column of Iceberg's type `old` may become this type of Spark's JSON under the same id."""
-    match old, kind:
-        case {"type": "struct"}, {"type": "struct"}:
-            return True
-        case {"type": "list"}, {"type": "array"}:
-            return _stays(old["element"], kind["elementType"])
-        case {"type": "map"}, {"type": "map"}:
-            return _stays(old["key"], kind["keyType"]) and _stays(old["value"], kind["valueType"])
-        case str(), str():
-            name = iceberg_type(kind)
-            return name is not None and is_read_as(old, name)
-    return False
+    def _id(self, path: FieldPath, kind: Any) -> int:
+        number = field_id(path, kind)
+        assert number is not None  # since Iceberg has the types inside
+        if other := self.given.get(number):
+            raise InvalidInputError(
+                f"the columns {'.'.join(other)!r:.200} and {'.'.join(path)!r:.200} of {self._where} have the same "
+                f"field id, {number}, which follows from their names, and Iceberg needs two; publish the table in "
+                "another format, or overwrite it with another name for one of them"
+            )
+        self.given[number] = path
+        return number
 
 
 def has_other_types(old: Sequence[Field], new: Sequence[Field]) -> bool:
     """Whether a column or a field inside it that is in both has another type or id than before."""
-    before = {path: told for it in old for path, told in _leaves((), *_as_inside(it))}
-    after = {path: told for it in new for path, told in _leaves((), *_as_inside(it))}
-    return any(before[path] != told for path, told in after.items() if path in before)
+    return _differ(_leaves(old), _leaves(new))
+
+
+def has_other_ids(old: Sequence[Field], new: Sequence[Field]) -> bool:
+    """Whether a name that is in both has another id than before. Files without ids have the id of now for the name."""
+    one, other = ({path: number for path, (number, _) in _leaves(it).items()} for it in (old, new))
+    return _differ(one, other)
+
+
+def _differ(before: Mapping[FieldPath, Any], after: Mapping[FieldPath, Any]) -> bool:
+    return any(before[path] != found for path, found in after.items() if path in before)
+
+
+def _leaves(fields: Sequence[Field]) -> dict[FieldPath, tuple[int, str]]:
+    """The id and the type of each column, and of all fields inside, by its path in lower case."""
+    return dict(leaf for it in fields for leaf in _leaves_of((), *_as_inside(it)))
 
 
 def _as_inside(field: Field) -> tuple[int, str, Any]:
     return field["id"], field["name"], field["type"]
 
 
-def _leaves(above: FieldPath, field_id: int, name: str, kind: Any) -> Iterator[tuple[FieldPath, tuple[int, str]]]:
-    """The id and the type of a field, and of all fields in it."""
+def _leaves_of(above: FieldPath, number: int, name: str, kind: Any) -> Iterator[tuple[FieldPath, tuple[int, str]]]:
     path = (*above, name.lower())
-    yield path, (field_id, kind if isinstance(kind, str) else kind["type"])
+    yield path, (number, kind if isinstance(kind, str) else kind["type"])
     for it in _inside(kind):
-        yield from _leaves(path, *it)
+        yield from _leaves_of(path, *it)
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------
@@ -243,19 +243,5 @@ def _collect_names(mapping: Any, names: dict[int, set[str]]) -> None:
 
 
 def spellings_in(columns: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
-    """Each column and field of a file, whose columns are Spark's JSON, with its name in the file."""
-
-    def inside(kind: Any, above: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-        match kind:
-            case {"type": "struct", "fields": [*fields]}:
-                for field in fields:
-                    path = (*above, field["name"].lower())
-                    yield path, field["name"]
-                    yield from inside(field["type"], path)
-            case {"type": "array"}:
-                yield from inside(kind["elementType"], (*above, "element"))
-            case {"type": "map"}:
-                yield from inside(kind["keyType"], (*above, "key"))
-                yield from inside(kind["valueType"], (*above, "value"))
-
-    return inside(columns, ())
+    """Each column and field of a file, whose columns are a recorded schema, with its name in the file."""
+    return ((tuple(name.lower() for name in path), path[-1]) for path, _ in fields_inside(columns))

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.publish.iceberg import merging
@@ -54,6 +55,8 @@ class History:
         self.partition_by = self.chance.choice([[], ["day"]])
         self.kinds = NARROW
         self.append()
+        if seed % 2:
+            self.table.set({"publish": "iceberg"})  # from now on, new files have ids
 
     def rows(self) -> pa.Table:
         chance, count = self.chance, self.chance.randrange(1, 4)
@@ -90,6 +93,12 @@ class History:
     def append(self) -> None:
         self.commit("append")
 
+    def write(self) -> None:
+        rows = self.rows()
+        if self.partition_by:
+            rows = rows.append_column("day", pa.array([date(2026, 11, 20)] * len(rows), pa.date32()))
+        self.table.write(rows, partition_by=self.partition_by, merge_schema=True)
+
     def overwrite(self) -> None:
         self.commit("overwrite")
 
@@ -125,7 +134,7 @@ class History:
 
     def step(self) -> None:
         steps = [
-            self.append, self.append, self.append, self.overwrite, self.overwrite_partitions, self.rewrite,
+            self.append, self.append, self.write, self.write, self.overwrite, self.overwrite_partitions, self.rewrite,
             self.overwrite_with_another_layout, self.widen, self.compact, self.vacuum, self.forget,
         ]  # fmt: skip
         self.chance.choice(steps)()
@@ -176,3 +185,47 @@ def run(seed: int, path: Path, *, steps: int) -> None:
         history.step()
     history.publish()
     history.check()
+
+
+def test_readers_find_the_columns_of_files_with_ids_without_the_name_mapping(tmp_path: Path) -> None:
+    """Some readers have no name mapping."""
+    history = History(tmp_path / "table", seed=0)
+    history.table.set({"publish": "iceberg"})
+    history.overwrite()
+    history.table.write(history.table.snapshot().to_arrow(), mode="overwrite", partition_by=history.partition_by)
+    history.write()
+    history.write()
+    assert history.table.compact().compacted
+    history.kinds = WIDE
+    history.write()
+    history.publish()
+    history.check()
+    others = history.others()
+    others.metadata.properties.pop("schema.name-mapping.default")
+    own = history.table.snapshot().to_arrow()
+    found = others.scan().to_arrow()
+    assert rows_of(found) == rows_of(own.select(found.schema.names))
+    assert sum(it.metrics.get("numFilesWithOwnIds", 0) for it in history.table.history()) == 5
+
+
+def test_a_file_of_another_dbio_table_keeps_its_ids_and_is_published(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["a", None]})
+    for name in ("one", "other"):
+        Table(tmp_path / name).write(rows)
+        Table(tmp_path / name).set({"publish": "iceberg"})
+        Table(tmp_path / name).write(rows, mode="overwrite")
+    one, other = Table(tmp_path / "one"), Table(tmp_path / "other")
+    (file,) = one.snapshot().files
+    with other.begin() as transaction:
+        Path(transaction.new_file()).write_bytes(Path(tmp_path / "one", file.path).read_bytes())
+    metrics = other.history()[0].metrics
+    assert (metrics["numFilesWithIds"], metrics["numFilesWithOwnIds"]) == (1, 1)
+    other.publish("iceberg")
+    found = pq.read_table(tmp_path / "one" / file.path)
+    moved = found.schema.field("id").with_metadata(found.schema.field("name").metadata)
+    with other.begin() as transaction:
+        pq.write_table(found.select(["id"]).cast(pa.schema([moved])), transaction.new_file())
+    metrics = other.history()[0].metrics
+    assert (metrics["numFilesWithIds"], metrics.get("numFilesWithOwnIds", 0)) == (1, 0)
+    with pytest.raises(InvalidInputError, match="has field ids of another table"):
+        other.publish("iceberg")

@@ -14,10 +14,12 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError, StoreError, UnsupportedTableError
 from dbio_commit.data.footers import inspect_files
+from dbio_commit.protocol.field_ids import field_id
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish.iceberg import publication as iceberg_module
+from dbio_commit.upkeep.publish.iceberg import schema as schema_module
 from dbio_commit.upkeep.publish.iceberg import writing
 from tests import iceberg_reader
 from tests.builders import columns
@@ -174,22 +176,56 @@ def test_a_file_whose_time_has_changed_is_found_in_another_manifest(table: Table
 # --- ids of columns -----------------------------------------------------------------------------------------------
 
 
-def test_a_column_keeps_its_id_and_no_id_comes_again(table: Table) -> None:
-    store = memory_of(table)
+def test_a_column_has_the_id_that_follows_from_its_name_and_type(table: Table) -> None:
+    store, highest = memory_of(table), list[int]()
 
-    def published(operation: Any = "append", **kinds: Any) -> dict[str, int]:
+    def published(operation: Any = "append", **kinds: Any) -> None:
         commit(table, operation, schema=schema_of(**kinds), statistics={"id": Bounds(1, 1, 0)})
         table.publish("iceberg")
-        return ids(store)
+        assert ids(store) == {name: field_id((name,), kind) for name, kind in kinds.items()}
+        highest.append(iceberg_reader.metadata(store)["last-column-id"])
 
-    assert published(id="integer", name="string") == {"id": 1, "name": 2}
-    assert published(id="long", name="string", more="date") == {"id": 1, "name": 2, "more": 3}
-    assert published("overwrite", id="long", more="date") == {"id": 1, "more": 3}
-    assert published("overwrite", id="long", name="string", more="date") == {"id": 1, "name": 4, "more": 3}
-    assert published("overwrite", id="string", name="string") == {"id": 5, "name": 4}
+    published(id="integer", name="string")
+    published(id="long", name="string", more="date")
+    published("overwrite", id="long", more="date")
+    published("overwrite", id="long", name="string", more="date")
+    published("overwrite", id="string", name="string")
     forget()
-    assert published("overwrite", id="string", name="integer") == {"id": 5, "name": 6}
-    assert iceberg_reader.metadata(store)["last-column-id"] == 6
+    published("overwrite", id="string", name="integer")
+    assert highest == sorted(highest)
+
+
+def test_a_version_whose_columns_have_other_ids_than_before_forgets_the_snapshots_before(table: Table) -> None:
+    """By the name mapping of now, their readers would find nulls."""
+    commit(table, schema=schema_of(id="long", name="string"))
+    table.publish("iceberg")
+    commit(table, "overwrite", schema=schema_of(id="integer", name="string"))
+    table.publish("iceberg")
+    assert len(iceberg_reader.metadata(memory_of(table))["snapshots"]) == 2
+    for kind, snapshots in (("date", 1), ("string", 1), ("string", 2)):
+        commit(table, "overwrite", schema=schema_of(id=kind, name="string"))
+        table.publish("iceberg")
+        body = iceberg_reader.metadata(memory_of(table))
+        assert (len(body["snapshots"]), len(body["schemas"])) == (snapshots, 1)
+        assert iceberg_reader.paths(memory_of(table)) == live(table)
+
+
+def test_columns_that_were_numbered_one_by_one_get_their_ids_and_all_manifests_are_written_anew(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first publishers for Iceberg numbered them."""
+    commit(table, schema=columns("day", "id"))
+    numbers = iter(range(1, 100))
+    with monkeypatch.context() as patch:
+        patch.setattr(schema_module, "field_id", lambda path, kind: next(numbers))
+        table.publish("iceberg")
+    assert ids(memory_of(table)) == {"day": 1, "id": 2}
+    commit(table, schema=columns("day", "id"))
+    table.publish("iceberg")
+    assert ids(memory_of(table)) == {"day": field_id(("day",), "long"), "id": field_id(("id",), "long")}
+    assert iceberg_reader.paths(memory_of(table)) == live(table)
+    bounds = [[it["key"] for it in entry["data_file"]["lower_bounds"]] for entry in iceberg_reader.entries(memory_of(table))]
+    assert bounds == [[field_id(("id",), "long")]] * 2
 
 
 def test_widened_columns_have_bounds_of_their_new_type(table: Table) -> None:
@@ -200,7 +236,7 @@ def test_widened_columns_have_bounds_of_their_new_type(table: Table) -> None:
     (done,) = table.publish("iceberg")
     assert (done.added, done.removed, done.files) == (1, 0, 2)
     bounds = [entry["data_file"]["lower_bounds"] for entry in iceberg_reader.entries(store)]
-    assert bounds == [[{"key": 1, "value": (1).to_bytes(8, "little")}]] * 2
+    assert bounds == [[{"key": field_id(("id",), "long"), "value": (1).to_bytes(8, "little")}]] * 2
 
 
 def test_a_change_of_columns_alone_is_published(table: Table) -> None:
@@ -209,7 +245,7 @@ def test_a_change_of_columns_alone_is_published(table: Table) -> None:
     commit(table, files=0, schema=columns("id", "more"))
     (done,) = table.publish("iceberg")
     assert (done.is_new, done.added) == (True, 0)
-    assert ids(memory_of(table)) == {"id": 1, "more": 2}
+    assert [*ids(memory_of(table))] == ["id", "more"]
 
 
 def test_no_version_has_a_partition_spec_whose_column_is_gone(table: Table) -> None:
@@ -342,7 +378,7 @@ def test_a_table_at_another_place_gets_manifests_of_its_own_and_keeps_its_ids(ta
     (done,) = moved.publish("iceberg")
     assert (done.number, done.is_new, done.added) == (3, True, 1)
     assert iceberg_reader.paths(other) == live(moved)
-    assert ids(other) == {"id": 2}
+    assert ids(other) == {"id": field_id(("id",), "long")}
     assert len(iceberg_reader.metadata(other)["snapshots"]) == 1
     assert not moved.check().publications
 

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import field_ids as field_ids_module
+from dbio_commit.protocol.field_ids import field_ids
 from dbio_commit.protocol.types import TYPES
 from dbio_commit.upkeep.publish.iceberg.schema import (
-    Field,
     fits_iceberg,
+    has_other_ids,
     has_other_types,
     iceberg_schema,
     iceberg_type,
@@ -66,21 +68,23 @@ def ids(fields: Any) -> dict[int, tuple[str, ...]]:
 
 
 @given(st.lists(_COLUMNS, min_size=1, max_size=6))
-def test_an_id_is_of_one_column_for_ever_and_a_column_that_stays_keeps_its_id(history: list[Any]) -> None:
-    fields: tuple[Field, ...] = ()
+def test_an_id_is_of_one_column_for_ever_and_follows_from_the_column_alone(history: list[Any]) -> None:
     last_id, ever = 0, dict[int, tuple[str, ...]]()
-    gone = set[int]()
     for columns in history:
-        found = iceberg_schema(columns, fields, last_id, where="here")
+        found = iceberg_schema(columns, last_id, where="here")
         now = ids(found.fields)
         assert all(ever.get(number, path) == path for number, path in now.items())
-        assert not gone & {*now}
-        gone |= {*ids(fields)} - {*now}
         ever |= now
+        assert {path: number for number, path in now.items()} == field_ids(columns)
         assert found.last_id == max([last_id, *now])
-        assert iceberg_schema(columns, found.fields, found.last_id, where="here").fields == found.fields
         Schema.model_validate({"type": "struct", "schema-id": 0, "fields": [*found.fields]})
-        fields, last_id = found.fields, found.last_id
+        last_id = found.last_id
+
+
+def test_two_columns_with_the_same_id_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_ids_module, "_BITS", 1)
+    with pytest.raises(InvalidInputError, match=r"the columns '[ab]' and '[bc]' of here have the same field id, [12],"):
+        iceberg_schema(struct({"a": "long", "b": "long", "c": "long"}), where="here")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +92,11 @@ def test_an_id_is_of_one_column_for_ever_and_a_column_that_stays_keeps_its_id(hi
     [
         ("byte", "short", True),
         ("short", "long", True),
-        ("long", "integer", False),
+        ("long", "integer", True),
         ("float", "double", True),
         ("integer", "double", False),
         ("decimal(5,2)", "decimal(9,2)", True),
-        ("decimal(9,2)", "decimal(5,2)", False),
+        ("decimal(9,2)", "decimal(5,2)", True),
         ("decimal(5,2)", "decimal(9,4)", False),
         ("char(3)", "string", True),
         ("timestamp", "timestamp_ntz", False),
@@ -101,10 +105,10 @@ def test_an_id_is_of_one_column_for_ever_and_a_column_that_stays_keeps_its_id(hi
         ({"type": "array", "elementType": "integer"}, {"type": "array", "elementType": "string"}, False),
     ],
 )
-def test_a_column_keeps_its_id_if_iceberg_allows_its_new_type(old: Any, new: Any, stays: bool) -> None:
-    before = iceberg_schema(struct({"c": old}), where="here")
-    after = iceberg_schema(struct({"c": new}), before.fields, before.last_id, where="here")
-    assert (after.fields[0]["id"] == before.fields[0]["id"]) is stays
+def test_a_column_keeps_its_id_if_its_type_becomes_wider_or_narrower_by_icebergs_rules(old: Any, new: Any, stays: bool) -> None:
+    before, after = (iceberg_schema(struct({"c": kind}), where="here").fields for kind in (old, new))
+    assert (after[0]["id"] == before[0]["id"]) is stays
+    assert has_other_ids(before, after) is not stays
 
 
 @pytest.mark.parametrize(
@@ -120,9 +124,8 @@ def test_a_column_keeps_its_id_if_iceberg_allows_its_new_type(old: Any, new: Any
     ],
 )
 def test_manifests_are_of_use_while_columns_keep_their_types(old: Any, new: Any, other: bool) -> None:
-    before = iceberg_schema(struct(old), where="here")
-    after = iceberg_schema(struct(new), before.fields, before.last_id, where="here")
-    assert has_other_types(before.fields, after.fields) is other
+    before, after = (iceberg_schema(struct(columns), where="here").fields for columns in (old, new))
+    assert has_other_types(before, after) is other
 
 
 @pytest.mark.parametrize("kind", ["variant", "void", "decimal(5,-2)", "interval day to second", "time"])
@@ -150,9 +153,10 @@ def test_the_mapping_has_all_names_that_files_have_also_inside() -> None:
     schema = iceberg_schema(columns, where="here")
     first = name_mapping(schema, None, {("id",): {"ID"}, ("s", "in"): {"IN"}})
     text = name_mapping(schema, first, {("id",): {"id"}, ("l", "element"): {"element"}})
+    numbers = field_ids(columns) or {}
     names = {it["field-id"]: it["names"] for it in json.loads(text)}
-    assert names == {1: ["Id", "ID", "id"], 2: ["s"], 4: ["l"]}
-    assert json.loads(text)[1]["fields"] == [{"field-id": 3, "names": ["In", "IN"]}]
+    assert names == {numbers["id",]: ["Id", "ID", "id"], numbers["s",]: ["s"], numbers["l",]: ["l"]}
+    assert json.loads(text)[1]["fields"] == [{"field-id": numbers["s", "in"], "names": ["In", "IN"]}]
     parse_mapping_from_json(text)
 
 
@@ -160,15 +164,17 @@ def test_spellings_are_found_at_any_depth() -> None:
     columns = struct({"A": {"type": "array", "elementType": struct({"B": "long"})}, "m": {
         "type": "map", "keyType": "string", "valueType": struct({"C": "long"})}})  # fmt: skip
     assert [*spellings_in(columns)] == [
-        (("a",), "A"), (("a", "element", "b"), "B"), (("m",), "m"), (("m", "value", "c"), "C"),
+        (("a",), "A"), (("a", "element"), "element"), (("a", "element", "b"), "B"),
+        (("m",), "m"), (("m", "key"), "key"), (("m", "value"), "value"), (("m", "value", "c"), "C"),
     ]  # fmt: skip
 
 
 def test_a_partition_field_keeps_its_id_while_its_column_does() -> None:
     schema = iceberg_schema(struct({"a": "date", "b": "long"}), where="here")
+    a, b = (it["id"] for it in schema.fields)
     first, last = partition_fields(schema, ["A"], (), 999, where="here")
     second, last = partition_fields(schema, ["b", "a"], first, last, where="here")
-    assert [(it["name"], it["source-id"], it["field-id"]) for it in second] == [("b", 2, 1001), ("a", 1, 1000)]
+    assert [(it["name"], it["source-id"], it["field-id"]) for it in second] == [("b", b, 1001), ("a", a, 1000)]
     assert last == 1001
     with pytest.raises(InvalidInputError, match="lack the partition column 'c'"):
         partition_fields(schema, ["c"], (), 999, where="here")
