@@ -71,6 +71,9 @@ OVER_ALL = (ITERATING, WHOLE, HISTORY)
 ONCE_ABOVE = MILLION
 """Acts over all files of a larger state take minutes, and run once."""
 
+HISTORY_UP_TO = 10 * MILLION
+"""A larger history takes a quarter of an hour."""
+
 IN_PARTS, VERSION_1 = "parts", "version 1"
 
 
@@ -145,7 +148,8 @@ Commits of {PER_COMMIT:,} files, which lie in 100 of {PARTITIONS:,} partitions. 
 Each act is a new process; times count from opening the table. Peak memory is over that of a process that has only
 imported dbio_commit and pyarrow. Acts over all files of more than {ONCE_ABOVE:,} run once. "As a whole" reads path,
 size and partition of each file as columns; "all transactions" goes over the paths of each commit, slice by slice, as
-vacuum does. A partition has a {PARTITIONS:,}th of the files; the condition on a column leaves about a 250th of these.
+vacuum does, of up to {HISTORY_UP_TO:,} files. A partition has a {PARTITIONS:,}th of the files; the condition on a column
+leaves about a 250th of these.
 Version 1 is the same state in a checkpoint without parts. A checkpoint has {COMMITS} new commits, and each round
 follows the one before it: "new" is the size of the parts with what is new, "written" is the size of all objects that
 the checkpoint wrote, with merges. Requests are those besides data files."""
@@ -174,6 +178,8 @@ def _made(bench: Bench, it: State) -> dict[str, Path]:
 def _reads(bench: Bench, it: State, tables: Mapping[str, Path]) -> dict[tuple[Act, str], Found]:
     """The acts take turns, round by round, after one round that is not counted, unless it is the only one of an act."""
     acts = [act for act in READS if not (act.needs_statistics and not it.statistics)]
+    if it.files > HISTORY_UP_TO:
+        acts.remove(HISTORY)
     ways = [(act, form) for act in acts for form in tables]
     answers: dict[tuple[Act, str], list[Mapping[str, Any]]] = {way: [] for way in ways}
     once = {way for way in ways if way[0] in OVER_ALL and it.files > ONCE_ABOVE}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -483,7 +484,8 @@ class Snapshot:
         return replace(self, decided=decided, files=with_sizes(self.source.store, live_files(decided)))
 
     def _in_order(self, commits: Sequence[Decided]) -> list[Decided]:
-        return sorted(commits, key=lambda it: self._rank[it.tid])
+        ranks = map(self._rank.__getitem__, map(attrgetter("tid"), commits))
+        return [it for _, it in sorted(zip(ranks, commits, strict=True), key=itemgetter(0))]
 
     @cached_property
     def _rank(self) -> Mapping[str, int]:

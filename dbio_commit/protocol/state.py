@@ -233,7 +233,8 @@ def added_sizes(marker: CommitMarker) -> Sequence[int]:
 
 def live_files(commits: Iterable[Decided]) -> LiveFiles:
     """All added files except the removed ones, in the order of time. A file that was added twice counts once."""
-    commits = sorted(commits, key=itemgetter(0, 1))
+    commits = [it for it in commits if it.marker.added or it.marker.removed]  # of a slice, most have no paths
+    commits.sort(key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
     added: list[Added] = []
     for _, tid, marker, *_ in commits:

@@ -165,8 +165,16 @@ class StoredCommits(CommitsInParts):
 
     def some(self, files: pa.Table) -> list[Decided]:
         """All transactions, with those of their paths that are in these rows."""
-        told = {commit.tid: commit for commit in self.named(files)}
-        return [told.get(it.tid, it)._replace(place=it.place) for it in self._outlines]
+        found = [*self._outlines]
+        for commit in self.named(files):
+            at = self._at[commit.tid]
+            found[at] = commit._replace(place=found[at].place)
+        return found
+
+    @cached_property
+    def _at(self) -> Mapping[str, int]:
+        """The place of each transaction among the outlines."""
+        return {it.tid: at for at, it in enumerate(self._outlines)}
 
     @cached_property
     def all(self) -> tuple[Decided, ...]:

@@ -40,7 +40,9 @@ def test_a_file_with_some_of_the_columns_has_their_ids() -> None:
 
 @pytest.mark.parametrize("kind", ["variant", "void"])
 def test_a_file_has_no_ids_if_iceberg_lacks_a_type(kind: str) -> None:
-    assert with_field_ids(PLAIN, {"fields": [*COLUMNS["fields"], *columns(v=kind)["fields"]], "type": "struct"}) is PLAIN
+    assert (
+        with_field_ids(PLAIN, {"fields": [*COLUMNS["fields"], *columns(v=kind)["fields"]], "type": "struct"}) is PLAIN
+    )
 
 
 def numbered(schema: pa.Schema, name: str, text: bytes | None) -> pa.Schema:

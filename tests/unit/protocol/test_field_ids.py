@@ -17,11 +17,15 @@ from tests.histories import columns
         (("price",), "decimal(9,2)", 643513834),
         (("Ä", "element"), "string", 97860670),
         (("s",), {"type": "struct", "fields": []}, 893337630),
-        (("m",), {"type": "map", "keyType": "string", "valueType": {"type": "array", "elementType": "float"}}, 1060882528),
+        (
+            ("m",),
+            {"type": "map", "keyType": "string", "valueType": {"type": "array", "elementType": "float"}},
+            1060882528,
+        ),
     ],
 )
 def test_the_ids_of_files_that_exist_never_change(path: tuple[str, ...], kind: Any, number: int) -> None:
-    """PROTOCOL.md 14.7."""
+    """PROTOCOL.md 14.6."""
     assert field_id(path, kind) == number
 
 

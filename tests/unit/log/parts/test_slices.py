@@ -198,3 +198,14 @@ def test_windows_are_as_large_as_the_row_groups_of_the_largest_part() -> None:
     small = [a_part(f"small{i}", [["day=00", str(i + 2)]], last=["day=98", "1"], rows=window) for i in range(4)]
     bounds = windows._bounds([(part, i) for part in [*small, large] for i in range(len(part.groups))])
     assert bounds == [group.first for group in large.groups[1:]]
+
+
+def test_slices_share_the_transactions_of_which_they_have_no_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the time of all slices would be that of the slices times the transactions."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    chain = Chain(MemoryStore())
+    chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker([f"day={i}/{data(str(i))}"])) for i in range(9)])
+    slices = [*commits_of(chain).slices(())]
+    assert len(slices) > 3
+    without_paths = [it for some in slices for it in some if not it.marker.added]
+    assert len(without_paths) > len({*map(id, without_paths)}) <= 9

@@ -224,7 +224,9 @@ def test_columns_that_were_numbered_one_by_one_get_their_ids_and_all_manifests_a
     table.publish("iceberg")
     assert ids(memory_of(table)) == {"day": field_id(("day",), "long"), "id": field_id(("id",), "long")}
     assert iceberg_reader.paths(memory_of(table)) == live(table)
-    bounds = [[it["key"] for it in entry["data_file"]["lower_bounds"]] for entry in iceberg_reader.entries(memory_of(table))]
+    bounds = [
+        [it["key"] for it in entry["data_file"]["lower_bounds"]] for entry in iceberg_reader.entries(memory_of(table))
+    ]
     assert bounds == [[field_id(("id",), "long")]] * 2
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.fitting import misfit
 from dbio_commit.protocol import field_ids as field_ids_module
 from dbio_commit.protocol.field_ids import field_ids
 from dbio_commit.protocol.types import TYPES
@@ -105,10 +106,19 @@ def test_two_columns_with_the_same_id_are_refused_by_name(monkeypatch: pytest.Mo
         ({"type": "array", "elementType": "integer"}, {"type": "array", "elementType": "string"}, False),
     ],
 )
-def test_a_column_keeps_its_id_if_its_type_becomes_wider_or_narrower_by_icebergs_rules(old: Any, new: Any, stays: bool) -> None:
+def test_a_column_keeps_its_id_if_its_type_becomes_wider_or_narrower_by_icebergs_rules(
+    old: Any, new: Any, stays: bool
+) -> None:
     before, after = (iceberg_schema(struct({"c": kind}), where="here").fields for kind in (old, new))
     assert (after[0]["id"] == before[0]["id"]) is stays
     assert has_other_ids(before, after) is not stays
+
+
+@given(_KINDS, _KINDS)
+def test_a_file_whose_types_iceberg_reads_as_the_tables_has_the_tables_ids(found: Any, wanted: Any) -> None:
+    if misfit(struct({"c": found}), struct({"c": wanted}), fits_iceberg) is None:
+        ids, others = field_ids(struct({"c": found})) or {}, field_ids(struct({"c": wanted})) or {}
+        assert all(others.get(path, number) == number for path, number in ids.items())
 
 
 @pytest.mark.parametrize(
