@@ -148,8 +148,8 @@ Commits of {PER_COMMIT:,} files, which lie in 100 of {PARTITIONS:,} partitions. 
 Each act is a new process; times count from opening the table. Peak memory is over that of a process that has only
 imported dbio_commit and pyarrow. Acts over all files of more than {ONCE_ABOVE:,} run once. "As a whole" reads path,
 size and partition of each file as columns; "all transactions" goes over the paths of each commit, slice by slice, as
-vacuum does, of up to {HISTORY_UP_TO:,} files. A partition has a {PARTITIONS:,}th of the files; the condition on a column
-leaves about a 250th of these.
+vacuum does, of up to {HISTORY_UP_TO:,} files. A partition has a {PARTITIONS:,}th of the files; the condition on a
+column leaves about a 250th of these.
 Version 1 is the same state in a checkpoint without parts. A checkpoint has {COMMITS} new commits, and each round
 follows the one before it: "new" is the size of the parts with what is new, "written" is the size of all objects that
 the checkpoint wrote, with merges. Requests are those besides data files."""
