@@ -24,7 +24,7 @@ def with_field_ids(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Schema:
     ids = field_ids(columns)
     if ids is None or any(path not in ids for path, _ in _all_in(schema)):
         return schema
-    return pa.schema([_with_ids(field, (field.name.lower(),), ids) for field in schema], schema.metadata)
+    return pa.schema([_with_ids(field, (field.name.lower(),), ids) for field in schema])
 
 
 def _with_ids(field: "pa.Field[Any]", path: FieldPath, ids: Mapping[FieldPath, int]) -> "pa.Field[Any]":
@@ -38,7 +38,7 @@ def _with_ids(field: "pa.Field[Any]", path: FieldPath, ids: Mapping[FieldPath, i
         kind = pa.large_list(*inside)
     elif types.is_list(kind):
         kind = pa.list_(*inside)
-    return field.with_type(kind).with_metadata({**(field.metadata or {}), _KEY: _text(ids[path])})
+    return field.with_type(kind).with_metadata({_KEY: _text(ids[path])})
 
 
 def field_ids_in(schema: pa.Schema, columns: Mapping[str, Any] | None) -> FieldIds:

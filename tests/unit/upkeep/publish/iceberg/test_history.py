@@ -222,7 +222,8 @@ def test_a_file_of_another_dbio_table_keeps_its_ids_and_is_published(tmp_path: P
     assert (metrics["numFilesWithIds"], metrics["numFilesWithOwnIds"]) == (1, 1)
     other.publish("iceberg")
     found = pq.read_table(tmp_path / "one" / file.path)
-    moved = found.schema.field("id").with_metadata(found.schema.field("name").metadata)
+    other_id: Any = found.schema.field("name").metadata
+    moved = found.schema.field("id").with_metadata(other_id)
     with other.begin() as transaction:
         pq.write_table(found.select(["id"]).cast(pa.schema([moved])), transaction.new_file())
     metrics = other.history()[0].metrics
