@@ -17,7 +17,7 @@ import pyarrow.parquet  # noqa: F401, which small tables do without
 
 import dbio_commit as dbio
 from bench.states import directories, new_commits
-from dbio_commit.commit import checkpoints
+from dbio_commit.commit import checkpoints, transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import FilesInParts
 
@@ -72,17 +72,18 @@ def checkpoint(table: dbio.Table, argument: Any) -> Answer:
 
 
 def append(table: dbio.Table, argument: int) -> Answer:
-    """So many commits of a file."""
+    """So many commits of a file, of which none makes a checkpoint by chance."""
+    transaction.checkpoint_by_chance = lambda *_, **__: None
     for number in range(argument):
-        transaction = table.begin()
+        begun = table.begin()
         directory = directories()[0]
         name = names.format_data_file(
-            tid=transaction.tid, job=transaction.terms.job, task=0, attempt=0, number=number, suffix=".parquet"
+            tid=begun.tid, job=begun.terms.job, task=0, attempt=0, number=number, suffix=".parquet"
         )
         path, partition = f"{directory}/{name}", names.parse_partition(directory)
         table.store.put_if_absent(path, b"rows")
-        transaction.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)], looked_at=True)
-        transaction.commit()
+        begun.add([dbio.FileInfo(path=path, size=4, rows=1, partition=partition)], looked_at=True)
+        begun.commit()
     return {}
 
 

@@ -43,8 +43,11 @@ class StoredCommits(CommitsInParts):
         return found
 
     def _read_table(self) -> pa.Table:
-        tables = self.reader.tables([part for part in self._parts if part.kind == "commits"])
-        return rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
+        parts = sorted((part for part in self._parts if part.kind == "commits"), key=lambda part: part.since)
+        tables = self.reader.tables(parts)  # in the order of their rows, most often
+        found = rows.latest_commits(pa.concat_tables([rows.empty(rows.COMMITS), *tables]), keep_forgotten=False)
+        release()
+        return found
 
     @cached_property
     def tids(self) -> Set[str]:

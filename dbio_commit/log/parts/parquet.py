@@ -218,8 +218,11 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
         ]:
             raise DamagedPart("the row groups are not those that the root describes")
         names = [name for name in schema.names if name not in _LATER or name in parquet.schema_arrow.names]
-        each = [parquet.read_row_group(i, columns=names, use_threads=False) for i in sorted(bodies)]
-        table = pa.concat_tables(each)  # read at once, they would take twice as much memory
+        each = []
+        for i in sorted(bodies):  # read at once, they would take twice as much memory
+            each.append(parquet.read_row_group(i, columns=names, use_threads=False))
+            pa.default_memory_pool().release_unused()
+        table = pa.concat_tables(each)
         for i, field in enumerate(schema):
             if field.name not in names:
                 table = table.add_column(i, field.name, pa.nulls(table.num_rows, field.type))

@@ -22,6 +22,8 @@ _SCHEMAS = {"files": rows.FILES, "commits": rows.COMMITS}
 
 MOST_BYTES_AT_ONCE = 64 * 1024**2
 """The most bytes of neighbouring row groups that one request fetches."""
+_WHOLE_BYTES = 1024**2
+"""A part up to this size is fetched whole, also if few of its row groups are needed: a second request takes longer."""
 
 
 class PartReader:
@@ -50,7 +52,7 @@ class PartReader:
     def _fetch(self, part: Part, wanted: Sequence[int]) -> tuple[bytes, dict[int, memoryview]]:
         end = part.bytes - part.footer
         bodies: dict[int, memoryview] = {}
-        if len(wanted) == len(part.groups) and part.bytes <= MOST_BYTES_AT_ONCE:
+        if part.bytes <= (MOST_BYTES_AT_ONCE if len(wanted) == len(part.groups) else _WHOLE_BYTES):
             whole = self.store.get(part.name, limit_bytes=MOST_BYTES_AT_ONCE)
             view = memoryview(whole)
             bodies = {i: view[part.groups[i].at :][: part.groups[i].bytes] for i in wanted}

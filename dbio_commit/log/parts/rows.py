@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -320,14 +320,34 @@ _IDENTITY = ("directory", "name", "tid")
 
 
 def latest_commits(commits: pa.Table, *, keep_forgotten: bool) -> pa.Table:
-    """Of rows with one tid, the one of the highest checkpoint. In their order, without forgotten ones."""
-    newest: dict[str, tuple[int, int]] = {}
-    for place, (tid, number) in enumerate(zip(listed(commits["tid"]), listed(commits["number"]), strict=True)):
-        newest[tid] = max(newest.get(tid, (-1, -1)), (number, place))
-    found = commits.take(numbers(sorted(place for _, place in newest.values())))
+    """Of rows with one tid, the one of the highest checkpoint. In their order, without forgotten ones.
+
+    What the transactions record may be large, and is not copied if most are in their order already.
+    """
+    chosen = numbers(range(commits.num_rows))
+    if len({*listed(commits["tid"])}) < commits.num_rows:
+        newest: dict[str, tuple[int, int]] = {}
+        for place, (tid, number) in enumerate(zip(listed(commits["tid"]), listed(commits["number"]), strict=True)):
+            newest[tid] = max(newest.get(tid, (-1, -1)), (number, place))
+        chosen = numbers(sorted(place for _, place in newest.values()))
     if not keep_forgotten:
-        found = found.filter(pc.invert(found["forgotten"]))
-    return found.sort_by([("at", "ascending"), ("rank", "ascending"), ("tid", "ascending")])
+        chosen = chosen.filter(pc.invert(commits["forgotten"].combine_chunks().take(chosen)))
+    keys = commits.select(["at", "rank", "tid"]).take(chosen)
+    chosen = chosen.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
+    return _rows_at(commits, chosen)
+
+
+def _rows_at(table: pa.Table, places: Any) -> pa.Table:
+    """The rows at these places. They are not copied if they are in few runs of neighbours."""
+    each = listed(places)
+    starts = [0, *(i for i, (one, other) in enumerate(pairwise(each), start=1) if other != one + 1), len(each)]
+    if not each or len(starts) > _MOST_RUNS:
+        return table.take(places)
+    return pa.concat_tables([table.slice(each[start], end - start) for start, end in pairwise(starts)])
+
+
+_MOST_RUNS = 100
+"""Columns of more pieces are slow."""
 
 
 def order_of(files: pa.Table) -> Any:
