@@ -83,7 +83,7 @@ help:
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
-	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, ... read of published tables (4 GB, from Maven and PyPI)"
+	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, Daft ... read of published tables (4 GB, from Maven and PyPI)"
 	@echo "make test-fleet        this version and an earlier one, installed by pip, at work on one table; make test has a part where git has the history"
 	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
 	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
@@ -150,11 +150,12 @@ test-readers: export DBIO_TEST_DELTA := $(VENV)-peers/delta
 test-readers: export DBIO_TEST_ICEBERG := $(VENV)-peers/iceberg
 test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
 test-readers: export DBIO_TEST_DUCKDB := $(READERS)/duckdb
+test-readers: export DBIO_TEST_DAFT := $(READERS)/daft
 test-readers: export DBIO_TEST_TRINO := $(READERS)/trino
 test-readers: export DBIO_TEST_REST_CATALOG := $(READERS)/rest
 test-readers: setup $(VENV)-peers/delta/.installed $(VENV)-peers/iceberg/.installed $(OLD_SPARK)/.installed \
-    $(READERS)/duckdb/.installed $(READERS)/rest/.installed $(READERS)/trino/.installed
-	@echo "== Tests of what is published, by Delta and Iceberg on Spark, a plain Spark 3.5, DuckDB, Trino and a REST catalog"
+    $(READERS)/daft/.installed $(READERS)/duckdb/.installed $(READERS)/rest/.installed $(READERS)/trino/.installed
+	@echo "== Tests of what is published, by Delta and Iceberg on Spark, a plain Spark 3.5, DuckDB, Trino, Daft and a REST catalog"
 	$(PYTEST) tests/integration/test_published_readers.py
 	$(PYTEST) tests/integration/test_publish_iceberg.py -k rest
 
@@ -292,7 +293,7 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
 	@touch $@
 
-$(READERS)/duckdb/.installed: .ci/readers-duckdb.txt | $(INSTALLED)
+$(READERS)/duckdb/.installed $(READERS)/daft/.installed: $(READERS)/%/.installed: .ci/readers-%.txt | $(INSTALLED)
 	@echo "== Installing $(@D)"
 	$(call of_their_own,$<)
 	@touch $@

@@ -1,4 +1,4 @@
-"""What Delta and Iceberg on Spark, a plain Spark of 2023, DuckDB and Trino read of a table that is published; with
+"""What Delta and Iceberg on Spark, a plain Spark of 2023, DuckDB, Trino and Daft read of a published table; with
 nothing of ours in them.
 
 `make test-readers` makes their environments, which need Maven and gigabytes. `make test` skips this.
@@ -135,6 +135,18 @@ class Trino(SqlReader):
         self.sql(f"CREATE CATALOG {name} USING {connector} WITH ({every})")
 
 
+class Daft(Process):
+    script = "daft_reader.py"
+
+    def rows(self, table: Table) -> list[Any]:
+        target, directory = self.directory / "rows", f"{table.url}/_iceberg/metadata"
+        number = Path(directory, "version-hint.text").read_text()
+        answer = self.ask(f"file://{directory}/v{number}.metadata.json", str(target))
+        found = pq.read_table(target)
+        assert len(found) == answer["rows"]
+        return in_order(found.select(table.snapshot().to_arrow().schema.names))
+
+
 R = TypeVar("R", bound=Process)
 
 
@@ -194,6 +206,12 @@ def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def daft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daft]:
+    with started(Daft, tmp_path_factory, os.environ["DBIO_TEST_DAFT"]) as found:
+        yield found
+
+
 @pytest.fixture(params=["duckdb", "trino"])
 def engine(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
@@ -247,6 +265,21 @@ def test_iceberg_on_spark_reads_wider_types(iceberg: Reader, tmp_path: Path) -> 
     for _ in wider_types(table):
         table.publish("iceberg")
         assert iceberg.rows(table) == in_order(table.snapshot().to_arrow())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_daft_finds_the_columns_of_new_files_by_their_ids(layout: str, daft: Daft, tmp_path: Path) -> None:
+    history, table = History(Table(tmp_path / "source"), 16, partition_by=LAYOUTS[layout]), Table(tmp_path / "table")
+    history.commit("append")
+    for _ in range(6):
+        rows = history.table.snapshot().to_arrow()
+        table.write(rows, mode="overwrite", partition_by=LAYOUTS[layout])
+        if not table.settings():
+            table.set({"publish": "iceberg"})
+            continue
+        table.write(rows.slice(0, 3))
+        assert daft.rows(table) == in_order(table.snapshot().to_arrow())
+        history.commit("append")
 
 
 @pytest.mark.parametrize("layout", ["flat", "by-text"])
