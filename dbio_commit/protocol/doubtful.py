@@ -14,7 +14,9 @@ ColumnsOf = Callable[[str], Collection[str]]
 FILES_WITH_IDS = "numFilesWithIds"
 """The metric of commits whose files have field ids, by which readers of Iceberg find columns instead of by names."""
 FILES_WITH_OWN_IDS = "numFilesWithOwnIds"
-"""How many of these files have the ids of `field_ids`."""
+"""How many of these files have the ids of `field_ids`, or none."""
+DOUBTFUL_FILES = "numDoubtfulFiles"
+"""The metric of commits with copies of files that were doubtful in the table from which they come."""
 
 
 def doubtful_files(
@@ -38,6 +40,8 @@ def _is_doubtful(commit: Decided, spellings: dict[str, str], columns_of: Columns
     if info is None or info.operation == "adopt":
         return True
     metrics = info.metrics
-    if metrics.get("numRestoredFiles") or metrics.get(FILES_WITH_IDS, 0) > metrics.get(FILES_WITH_OWN_IDS, 0):
+    if metrics.get("numRestoredFiles") or metrics.get(DOUBTFUL_FILES):
+        return True
+    if metrics.get(FILES_WITH_IDS, 0) > metrics.get(FILES_WITH_OWN_IDS, 0):
         return True
     return any(spellings.get(name.lower(), name) != name for name in columns_of(commit.tid))

@@ -40,7 +40,7 @@ from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
 from dbio_commit.upkeep.publish import publish_as_set
-from dbio_commit.upkeep.staged_copies import Copied, stage_copies
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
@@ -162,7 +162,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
-    copied = Copied()
+    copied, doubtful = Copied(), 0
     with begin(
         target,
         clock,
@@ -173,8 +173,9 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     ) as transaction:
         for some in then.slices():
             copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
+            doubtful += doubtful_among(some.files, then)
         transaction.vouch_for_rows()  # they are the rows of then
-        commit = transaction.commit(then.schema)
+        commit = transaction.commit(then.schema, metrics=metrics_of(doubtful))
     return CopyReport(
         url=target.url,
         tid=commit.tid,

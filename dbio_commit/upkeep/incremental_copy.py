@@ -41,7 +41,7 @@ from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
 from dbio_commit.upkeep.copy import CopyReport, refuse_source
 from dbio_commit.upkeep.publish import publish_as_set
-from dbio_commit.upkeep.staged_copies import Copied, stage_copies, suffix_of
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies, suffix_of
 from dbio_commit.upkeep.walk import groups_of, list_levels
 
 _log = get_logger(__name__)
@@ -95,7 +95,8 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     if transaction.terms.operation == "rewrite":
         transaction.remove(changes.gone)
     transaction.vouch_for_rows()  # they are rows of the original
-    commit = transaction.commit(now.schema)
+    doubtful = doubtful_among([file for file, _ in changes.came], now)
+    commit = transaction.commit(now.schema, metrics=metrics_of(doubtful))
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")
     commits = len(had.tids) + 1 if had else 1
