@@ -73,7 +73,7 @@ def checkpoint(table: dbio.Table, argument: Any) -> Answer:
 
 def append(table: dbio.Table, argument: int) -> Answer:
     """So many commits of a file, of which none makes a checkpoint by chance."""
-    transaction.checkpoint_by_chance = lambda *_, **__: None
+    vars(transaction)["checkpoint_by_chance"] = lambda *_, **__: None
     for number in range(argument):
         begun = table.begin()
         directory = directories()[0]

@@ -35,5 +35,5 @@ def test_copies_of_files_that_dbio_wrote_are_not_looked_at(how: str, tmp_path: P
     original = Table(tmp_path / "original")
     original.write(pa.table({"id": [1]}))
     options: dict[str, Any] = {"as_of": original.history()[0].tid} if how == "as_of" else {"incremental": True}
-    original.copy(tmp_path / "copy", **options)
+    original.copy(f"{tmp_path}/copy", **options)
     assert "numDoubtfulFiles" not in Table(tmp_path / "copy").history()[0].metrics
