@@ -45,6 +45,33 @@ CHECKED_AT_ONCE = 16_384
 """How many paths are checked as one text, of which there are several copies meanwhile."""
 
 
+class PathsByDirectory(Collection[str]):
+    """Paths, of which those in some directories are found without a look at all others: each slice asks for a few."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        self._paths = paths if isinstance(paths, set | frozenset) else {*paths}
+
+    @cached_property
+    def _each(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self._paths:
+            found.setdefault(names.split(path)[0], []).append(path)
+        return found
+
+    def inside(self, directories: Iterable[str]) -> list[str]:
+        """Those in these directories, and not below them."""
+        return [path for directory in directories for path in self._each.get(directory, ())]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 class PartFiles(FilesInParts):
     """The live files by the parts of a root and by the transactions that it does not cover (`news`)."""
 
@@ -191,8 +218,12 @@ class PartFiles(FilesInParts):
     @cached_property
     def _gone(self) -> dict[str, int | None]:
         """The live paths of the parts that the news remove or replace, with their sizes."""
-        paths = self._removed | self._replaced
-        return self._find(paths).live if paths else {}
+        return self._find(self._superseded).live if self._superseded else {}
+
+    @cached_property
+    def _superseded(self) -> "PathsByDirectory":
+        """The paths that the news remove or replace."""
+        return PathsByDirectory(self._removed | self._replaced)
 
     @cached_property
     def _replaced(self) -> set[str]:
@@ -207,6 +238,7 @@ class PartFiles(FilesInParts):
     def _find(self, paths: Collection[str]) -> "_Found":
         """What the parts alone say of some paths."""
         found = _Found({}, set())
+        paths = paths if isinstance(paths, PathsByDirectory) else PathsByDirectory(paths)
         for table in map(self._counted, self._rows.of_paths(paths)):
             live = _live_rows(table, self._commit_keys)
             for row in _dicts(live, paths):
@@ -230,8 +262,8 @@ class PartFiles(FilesInParts):
     def _live_among(self, table: pa.Table) -> pa.Table:
         """The rows of live files among rows that count."""
         live = _live_rows(table, self._commit_keys)
-        if self._removed or self._replaced:
-            live = _without(live, self._removed | self._replaced)
+        if self._superseded:
+            live = _without(live, self._superseded)
         if self._removed_tids:
             live = live.filter(pc.invert(rows.is_among(live["tid"], self._removed_tids)))
         return live
@@ -252,7 +284,7 @@ class PartFiles(FilesInParts):
         doubtful = {
             it.path: new[it.path] for it in self._new if it.path in later.removed or it.tid in later.removed_tids
         }
-        gone = _Gone(self._store)
+        gone, later_removed = _Gone(self._store), PathsByDirectory(later.removed)
         for table in self._rows.tables(None if directories is None else directories.__contains__):
             removals = table.filter(pc.and_(pc.is_valid(table["removed"]), rows.is_among(table["tid"], here)))
             for tid in rows.listed(removals["tid"]):
@@ -260,7 +292,7 @@ class PartFiles(FilesInParts):
             removed = {*_paths(removals)}
             doubtful |= {path: new[path] for path in removed & new.keys()}
             live = self._live_among(self._counted(table))
-            _, some = _with_names(live, removed | later.removed)
+            _, some = _with_names(live, removed.union(later_removed.inside(_directories(live))))
             named = live.filter(rows.is_among(live["tid"], later.removed_tids))
             for path, tid, place in _places_of(some):
                 if path in removed or path in later.removed:
@@ -439,9 +471,15 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
     """The rows that may be of these paths, by their names, and where they are."""
+    if isinstance(paths, PathsByDirectory):
+        paths = paths.inside(_directories(table))
     wanted = rows.texts({names.split(path)[1] for path in paths})
     places = rows.places_in(pc.is_in(table["name"], value_set=wanted))
     return rows.listed(places), table.take(places)
+
+
+def _directories(table: pa.Table) -> list[str]:
+    return rows.listed(rows.dictionary(table["directory"]).unique())
 
 
 def _paths(table: pa.Table) -> list[str]:

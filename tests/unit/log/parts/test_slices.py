@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit.log.parts import parquet, windows
+from dbio_commit.log.parts import parquet, rows, windows
 from dbio_commit.log.parts.commits import StoredCommits
+from dbio_commit.log.parts.files import PartFiles
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import in_order
@@ -209,3 +210,24 @@ def test_slices_share_the_transactions_of_which_they_have_no_paths(monkeypatch: 
     assert len(slices) > 3
     without_paths = [it for some in slices for it in some if not it.marker.added]
     assert len(without_paths) > len({*map(id, without_paths)}) <= 9
+
+
+def test_a_slice_looks_for_the_removed_paths_of_its_own_directories_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the time of all slices would be that of the slices times the removed paths."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    chain = Chain(MemoryStore())
+    paths = [f"day={i}/{data(str(i))}" for i in range(9)]
+    chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker([path])) for i, path in enumerate(paths)])
+    news = [Decided(NOW + timedelta(seconds=99), "99", marker([], removed=paths[:8]))]
+    looked_for: list[int] = []
+    texts = rows.texts
+
+    def counted(values: Iterable[str]) -> object:
+        some = [*values]
+        looked_for.append(len(some))
+        return texts(some)
+
+    monkeypatch.setattr(rows, "texts", counted)
+    found = PartFiles(chain.store, chain.root, news, ("day",))
+    assert [file.path for file in found] == [paths[8]]
+    assert max(looked_for) <= 3
