@@ -41,7 +41,7 @@ from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given
-from dbio_commit.protocol.settings import Format, Settings, published_forms
+from dbio_commit.protocol.settings import Settings, gives_field_ids
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -402,7 +402,7 @@ class Transaction:
         Files that nobody looked at are those of dbio's writers, which give them ids if the table is published so.
         """
         found = Counter(footer.ids for footer in self._footers.values())
-        if Format.ICEBERG in published_forms(self.terms.metadata.settings):
+        if gives_field_ids(self.terms.metadata.settings):
             found[FieldIds.OWN] += len(self._staged.keys() - self._footers.keys())
         own, other = found[FieldIds.OWN], found[FieldIds.OTHER]
         return {FILES_WITH_IDS: own + other, FILES_WITH_OWN_IDS: own} if own + other else {}

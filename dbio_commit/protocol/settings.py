@@ -70,6 +70,11 @@ def published_forms(settings: Settings | None) -> tuple[str, ...]:
     return words_of(settings[PUBLISH]) if settings and PUBLISH in settings else ()
 
 
+def gives_field_ids(settings: Settings | None) -> bool:
+    """Whether writers give the columns of new files field ids, by which readers of Iceberg find them."""
+    return Format.ICEBERG in published_forms(settings)
+
+
 def bare_columns(settings: Settings | None) -> frozenset[str]:
     """The top-level columns, in lower case, of which new files and their markers have no statistics."""
     return frozenset(name.partition(".")[2].lower() for name in settings or () if name.startswith(f"{STATISTICS}."))

@@ -35,7 +35,7 @@ from dbio_commit.data.field_ids import with_field_ids
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.settings import Format, bare_columns, published_forms
+from dbio_commit.protocol.settings import bare_columns, gives_field_ids
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -200,7 +200,7 @@ class Output:
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
         settings = spec.terms.metadata.settings
-        has_ids = Format.ICEBERG in published_forms(settings) and not spec.changes
+        has_ids = gives_field_ids(settings) and not spec.changes
         self._columns_with_ids = json.loads(spec.spark_metadata[ROW_METADATA]) if has_ids else None
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         bare = bare_columns(settings)

@@ -27,7 +27,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import Format, bare_columns, published_forms
+from dbio_commit.protocol.settings import bare_columns, gives_field_ids
 from dbio_commit.protocol.state import live_among
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.options import CompactOptions
@@ -93,7 +93,7 @@ def compact(
         sort_by=by,
         z_order=along,
         bare=bare_columns(snapshot.settings),
-        has_ids=Format.ICEBERG in published_forms(snapshot.settings),
+        has_ids=gives_field_ids(snapshot.settings),
     )
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
     run = _Run(store, clock, work, rewriter or in_threads(store), rows, note)
