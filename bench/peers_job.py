@@ -311,6 +311,8 @@ def _iceberg(root: str) -> dict[str, str]:
         "spark.sql.catalog.iceberg.warehouse": f"{root}/iceberg",
         "spark.sql.catalog.iceberg.cache-enabled": "false",
         "spark.sql.catalog.iceberg.table-default.write.parquet.compression-codec": "snappy",
+        # Iceberg plans large tables by jobs, whose results are larger than what Spark allows by default.
+        "spark.driver.maxResultSize": "0",
     }
 
 
