@@ -11,8 +11,16 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, read_descriptor, until_quiet
-from dbio_commit.log.settled import read_settled
+from dbio_commit.log.listing import (
+    Turns,
+    are_many,
+    are_too_many,
+    covered_at_once,
+    read_checkpoint,
+    read_descriptor,
+    until_quiet,
+)
+from dbio_commit.log.settled import Oldest, read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import snapshot_of_parts
 from dbio_commit.protocol import names
@@ -201,7 +209,7 @@ MOST_BYTES = 8 * 1024**2
 """If the last checkpoint was larger, a writer leaves the next one to vacuum, since writing it takes seconds. It writes
 one all the same if the markers that it would cover are large together."""
 
-LOOK_BYTES = 64 * 1024**2
+LOOK_BYTES = 16 * 1024**2
 """Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
 
 
@@ -251,7 +259,8 @@ def catch_up(store: Store, clock: Clock) -> str | None:
     checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
-    while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
+    turns: dict[str, Turns] = {}
+    while (state := until_quiet(store, lambda: _read_oldest(store, clock, turns))) is not None:
         prove_store(store)
         try:
             name = write_checkpoint(store, clock, state) or name
@@ -261,16 +270,18 @@ def catch_up(store: Store, clock: Clock) -> str | None:
     return name
 
 
-def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
-    """The state after the oldest commits, as many as are read with their statistics. None if all are, or if this is no
-    table."""
+def _read_oldest(store: Store, clock: Clock, turns: dict[str, Turns]) -> Snapshot | None:
+    """The state after the oldest commits, for a checkpoint of these. None if the next checkpoint can cover all, or if
+    this is no table. `turns`: see `Oldest`."""
     log = parse_log(store.list_log())
-    if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
+    markers, least = log.committed.values(), covered_at_once(is_root=True)
+    if log.descriptor is None or log.dropped is not None or not are_too_many(markers, least):
         return None
-    covered = read_checkpoint(store, log, table_id=read_descriptor(store, log).id).covered
-    if not are_too_many(log.uncovered(covered).values()):
+    checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, log).id)
+    most = covered_at_once(is_root=checkpoint.is_root)
+    if not are_too_many(log.uncovered(checkpoint.covered).values(), most):
         return None
-    settled = read_settled(store, clock, log, in_part=True)
+    settled = read_settled(store, clock, log, oldest=Oldest(most, turns))
     settled.markers.only_valid(ignore_corrupt=False)
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)

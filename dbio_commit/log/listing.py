@@ -1,9 +1,11 @@
 """Lists the log and reads its objects: descriptor, markers, checkpoints, turns. Finds missing ones. Writes nothing."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, groupby
+from datetime import datetime
+from itertools import accumulate, chain, groupby
 from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
@@ -50,6 +52,10 @@ created again."""
 STATISTICS_BYTES = 256 * 1024**2
 """If the uncovered commit markers of a state are larger than this together, their statistics are not kept in memory.
 Checkpoints of vacuum and of writers keep the markers below it."""
+
+_ROOT_BYTES = 8 * 1024**2
+"""A checkpoint with parts that follows another one covers about so many bytes of markers. It costs little more than
+what is new, so several cost no more than one, and take less memory."""
 
 _SOON = 4
 """A writer writes a checkpoint at once if the uncovered markers are larger than this part of STATISTICS_BYTES."""
@@ -311,9 +317,15 @@ class Markers(NamedTuple):
         return self
 
 
-def are_too_many(markers: Iterable[Entry]) -> bool:
-    """Whether these markers are so large together that readers do not keep their statistics."""
-    return _total_bytes(markers) > STATISTICS_BYTES
+def are_too_many(markers: Iterable[Entry], most: int | None = None) -> bool:
+    """Whether these markers have more bytes together. By default: so many that readers do not keep their statistics."""
+    return _total_bytes(markers) > (STATISTICS_BYTES if most is None else most)
+
+
+def covered_at_once(*, is_root: bool) -> int:
+    """How many bytes of markers one checkpoint covers at most, unless it covers one marker; `is_root`: whether the
+    checkpoint before it has parts."""
+    return min(_ROOT_BYTES, STATISTICS_BYTES) if is_root else STATISTICS_BYTES
 
 
 def are_many(markers: Iterable[Entry]) -> bool:
@@ -325,16 +337,42 @@ def _total_bytes(markers: Iterable[Entry]) -> int:
     return sum(min(entry.size, MAX_BYTES) for entry in markers)  # a marker that is too large is not read
 
 
-def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
-    """Commit markers by tid, oldest first, in parts that are not `are_too_many`.
+class Turns(NamedTuple):
+    """The turns that a commit marker records."""
 
-    Markers of the same time are in one part if they fit, since the markers among them define their order.
+    own: int
+    """Its own turn; 0 for none."""
+    known: int
+    """The highest turn that had been taken, as far as it records that."""
+
+
+def in_parts(
+    markers: Mapping[str, Entry], most: int | None = None, *, turns: Mapping[str, Turns] | None = None
+) -> list[dict[str, Entry]]:
+    """Commit markers by tid, oldest first, in parts that have at most `most` bytes, by default STATISTICS_BYTES.
+
+    Markers of the same time are in one part unless they are `are_too_many`, since the markers among them define their
+    order. A marker with a turn comes in no later part than those that know of this turn; `turns` has them by tid.
     """
-    listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
-    together = [list(same) for _, same in groupby(listed, key=lambda it: it[1].modified)]
+    turns = turns or {}
+    times = _in_turn(markers, turns)
+    listed = sorted(markers.items(), key=lambda it: (times[it[0]], turns[it[0]].own if it[0] in turns else 0, it[0]))
+    together = [list(same) for _, same in groupby(listed, key=lambda it: times[it[0]])]
     units = [unit for same in together for unit in ([[it] for it in same] if are_too_many(_entries(same)) else [same])]
-    parts = _pack(units, lambda unit: _total_bytes(_entries(unit)), STATISTICS_BYTES)
+    parts = _pack(units, lambda unit: _total_bytes(_entries(unit)), STATISTICS_BYTES if most is None else most)
     return [dict(chain.from_iterable(part)) for part in parts]
+
+
+def _in_turn(markers: Mapping[str, Entry], turns: Mapping[str, Turns]) -> Mapping[str, datetime]:
+    """The times of the markers, by tid; that of a marker with a turn is not later than those that know of the turn."""
+    times = {tid: entry.modified for tid, entry in markers.items()}
+    known = sorted(((turns[tid].known, times[tid]) for tid in times.keys() & turns.keys()), reverse=True)
+    numbers = [-number for number, _ in known]
+    earliest = [*accumulate((time for _, time in known), min)]  # of those that know of at least this turn
+    for tid in times.keys() & turns.keys():
+        if own := turns[tid].own:
+            times[tid] = earliest[bisect_right(numbers, -own) - 1]
+    return times
 
 
 def _entries(markers: Iterable[tuple[str, Entry]]) -> Iterator[Entry]:
@@ -356,11 +394,24 @@ def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator
         yield some
 
 
-def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
+def read_turns(store: Store, markers: Mapping[str, Entry]) -> dict[str, Turns]:
+    """The turns of the commit markers of a table, by tid, as far as they can be read: few markers are in memory at a
+    time, and none is remembered."""
+    found: dict[str, Turns] = {}
+    for part in in_parts(markers, _ROOT_BYTES):
+        valid = read_markers(store, part.values(), scope=Scope.TABLE).valid
+        infos = {tid: valid[entry.path].dbio_commit for tid, entry in part.items() if entry.path in valid}
+        found |= {tid: Turns(it.turn or 0, max(it.turn or 0, it.schema_turn or 0)) for tid, it in infos.items() if it}
+    return found
+
+
+def read_markers(
+    store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None, remembers: bool = True
+) -> Markers:
     """Reads commit markers in parallel, of any number and size: the bodies of a few are in memory at a time.
 
-    If the markers are very large together, their statistics are not kept. With a `table_id` the markers are remembered,
-    and another table's are `strange`.
+    If the markers are very large together, their statistics are not kept. With a `table_id`, another table's markers
+    are `strange`, and unless not `remembers`, the markers are remembered.
     """
     entries = list(entries)
     leaves_out = are_too_many(entries)
@@ -373,7 +424,8 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
     def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
         try:
             shorten = lean if leaves_out else None
-            return recall(store, table_id, entry, lambda: read(entry), bytes=marker_bytes, lean=shorten)
+            kept_for = table_id if remembers else None
+            return recall(store, kept_for, entry, lambda: read(entry), bytes=marker_bytes, lean=shorten)
         except (CorruptMarkerError, ObjectNotFoundError) as error:
             return error
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
-from dbio_commit.log.listing import Markers, in_parts, read_checkpoint, read_descriptor, read_markers
+from dbio_commit.log.listing import Markers, Turns, in_parts, read_checkpoint, read_descriptor, read_markers, read_turns
 from dbio_commit.protocol.as_of import redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
@@ -93,20 +93,30 @@ class Settled:
         return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
 
 
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """Of the markers that no checkpoint covers, the oldest, and no turn without the turns before it."""
+
+    most: int
+    """They have at most so many bytes together, unless it is only one."""
+    turns: dict[str, Turns]
+    """Those that are known. Reading adds others to it."""
+
+
 def read_settled(
     store: Store,
     clock: Clock,
     first: Log,
     *,
-    in_part: bool = False,
+    oldest: Oldest | None = None,
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
 
-    `in_part` gives an earlier state, for a checkpoint only: of the markers that no checkpoint covers, it has as many of
-    the oldest as are read with their statistics. `passing_over` has the numbers of checkpoints that do not count, since
-    they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot all be read.
+    `oldest` gives an earlier state, for a checkpoint only, see there. `passing_over` has the numbers of checkpoints
+    that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot
+    all be read.
 
     The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
     the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
@@ -123,9 +133,12 @@ def read_settled(
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
         log = replace(log, committed=counts)
-        log = _oldest(log, checkpoint) if in_part else _with_earlier_turns(store, log, checkpoint, descriptor)
+        if oldest is None:
+            log = _with_earlier_turns(store, log, checkpoint, descriptor)
+        else:
+            log = _only_oldest(store, log, checkpoint, oldest)
         new = log.uncovered(checkpoint.covered)
-        markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id)
+        markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id, remembers=oldest is None)
         if not markers.gone:
             markers.warn_of_unkept(store, Scope.TABLE)
             return Settled(log, descriptor, checkpoint, markers)
@@ -136,8 +149,12 @@ def read_settled(
     )
 
 
-def _oldest(log: Log, checkpoint: Checkpoint) -> Log:
-    later = {tid: entry for part in in_parts(log.uncovered(checkpoint.covered))[1:] for tid, entry in part.items()}
+def _only_oldest(store: Store, log: Log, checkpoint: Checkpoint, oldest: Oldest) -> Log:
+    new = log.uncovered(checkpoint.covered)
+    turns = oldest.turns | read_turns(store, {tid: entry for tid, entry in new.items() if tid not in oldest.turns})
+    oldest.turns.update(turns)
+    parts = in_parts(new, oldest.most, turns=turns)
+    later = {tid: entry for part in parts[1:] for tid, entry in part.items()}
     counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}
     return replace(log, committed=counts, later={**log.later, **later})
 

@@ -1,21 +1,21 @@
 """The keys of a merge's source: their bounds, by which files are left out, and whether they are few."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import SchemaMismatchError
+from dbio_commit.spark.rewrite import ranges
 from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.ship.batches import in_tasks
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
 
-_BUCKETS = 1024
 _RANGES = 32
 """At most so many ranges: each is compared with the statistics of each file."""
 
@@ -39,7 +39,7 @@ class _Key:
 
     @property
     def ordered(self) -> bool:
-        """Whether the source's minimum and maximum, as texts, bound all values of the table that can be equal.
+        """Whether the source's least and greatest values bound all values of the table that can be equal.
 
         They do not for a string with a collation, which makes different texts equal.
         """
@@ -51,7 +51,7 @@ class _Key:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a source. At most two jobs read the source for them."""
+    """The keys of a source. One job reads the source for them."""
 
     source: DataFrame
     each: Sequence[_Key]
@@ -86,55 +86,41 @@ class Keys:
                 )
 
     @cached_property
-    def _counted(self) -> Row:
-        """The number of rows, about how many bytes their keys take, and the bounds of each ordered key."""
+    def _summary(self) -> ranges.Summary:
         texts = [it.value for it in self.each if isinstance(it.given, t.StringType | t.BinaryType)]
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
-        # As texts: Python has no dates before year 1 or after 9999, and Spark has.
-        bounds = [bound(it.value).cast("string") for it in self.each if it.ordered for bound in (f.min, f.max)]
-        return self.source.agg(f.count(f.lit(1)), f.sum(width), *bounds).collect()[0]
+        values = [it.value.alias(str(i)) for i, it in enumerate(self._ordered)]
+        rows = self.source.select(width.cast("long").alias("bytes"), *values)
+        lines = in_tasks(rows, lambda unpack: lambda batches: ranges.summarize(unpack(batches)), ranges.SCHEMA)
+        return ranges.add_up(lines, [_value_type(it.kind) for it in self._ordered], most=_RANGES)
+
+    @property
+    def _ordered(self) -> list[_Key]:
+        return [it for it in self.each if it.ordered]
 
     @property
     def count(self) -> int:
         """The number of the source's rows."""
-        return int(self._counted[0])
+        return self._summary.rows
 
     def are_few(self, rows: int | None) -> bool:
         """Whether to broadcast the source, for a join with so many rows of the table; None: their number is unknown."""
         never = str(self.source.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold")).startswith("-")
         if never or not self.each:
             return False
-        few = (self._counted[1] or 0) <= _FEW_BYTES
+        few = self._summary.size <= _FEW_BYTES
         return few and (rows is None or self.count * _FEW <= rows)
 
     def between(self) -> str | None:
-        """A condition on the table's columns that holds for all rows that can match; None if no key has an order."""
-        ordered = [it for it in self.each if it.ordered]
-        if not ordered:
-            return None
-        _, _, *bounds = self._counted
-        if None in bounds:
-            return NOTHING  # the source has no value, and nothing is equal to null
-        pairs = list(zip(ordered, bounds[::2], bounds[1::2], strict=True))
-        wide = next((key for key, low, high in pairs if _span(key, low, high)), None)  # one key only: each takes a job
+        """A condition on the table's columns that holds for all rows that can match; None if no key bounds them."""
         conditions = []
-        for key, low, high in pairs:
-            ranges = self._ranges(key, low, high) if key is wide else [(low, high)]
-            conditions.append(any_of([_within(key, *bounds) for bounds in ranges]))
+        for key, found in zip(self._ordered, self._summary.keys, strict=True):
+            if found.is_unbounded:
+                continue
+            if not found.pairs:
+                return NOTHING  # the source has no value, and nothing is equal to null
+            conditions.append(any_of([_within(key, *pair) for pair in found.pairs]))
         return all_of([condition for condition in conditions if condition])
-
-    def _ranges(self, key: _Key, low: str, high: str) -> list[tuple[str, str]]:
-        """Up to _RANGES ranges that contain all keys, divided at the widest gaps: such as between old and new days."""
-        first, span = _number(key.kind, low), _span(key, low, high)
-        number = f.unix_date(key.value) if isinstance(key.kind, t.DateType) else key.value
-        bucket = ((number.cast("double") - float(first)) * (_BUCKETS / span)).cast("int")
-        bounds = [bound(key.value).cast("string") for bound in (f.min, f.max)]
-        found = self.source.where(key.value.isNotNull()).groupBy(bucket).agg(*bounds).collect()
-        ranges = sorted(((it[1], it[2]) for it in found), key=lambda it: _number(key.kind, it[0]))
-        gaps = [_number(key.kind, after[0]) - _number(key.kind, before[1]) for before, after in pairwise(ranges)]
-        cut = sorted(sorted(range(len(gaps)), key=lambda i: -gaps[i])[: _RANGES - 1])
-        starts, ends = [0, *(i + 1 for i in cut)], [*cut, len(ranges) - 1]
-        return [(ranges[start][0], ranges[end][1]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _is_exact(kind: t.DataType, other: t.DataType) -> bool:
@@ -167,33 +153,25 @@ def _digits(kind: t.DataType) -> tuple[int, int]:
     return {8: 3, 16: 5, 32: 10, 64: 20}[_BITS[kind.typeName()]], 0
 
 
-def _span(key: _Key, low: str, high: str) -> int:
-    """How many values the range has; 0 if they are fewer than the buckets, or cannot be counted."""
-    is_counted = isinstance(key.kind, t.IntegralType) or (isinstance(key.kind, t.DateType) and _is_day(low, high))
-    span = _number(key.kind, high) - _number(key.kind, low) + 1 if is_counted else 0
-    return span if span >= _BUCKETS else 0
+def _within(key: _Key, low: ranges.Value, high: ranges.Value) -> str | None:
+    column, bounds = schemas.quoted(key.name), [_literal(value, key.kind) for value in (low, high)]
+    return f"{column} >= {bounds[0]} AND {column} <= {bounds[1]}" if all(bounds) else None
 
 
-def _number(kind: t.DataType, text: str) -> int:
-    return date.fromisoformat(text).toordinal() - _EPOCH if isinstance(kind, t.DateType) else int(text)
+def _literal(value: ranges.Value, kind: t.DataType) -> str | None:
+    """The value in Spark's SQL; None for a text that needs escapes, and for a date that Python does not know."""
+    if isinstance(value, str):
+        return f"'{value}'" if value.isprintable() and not {"'", "\\", '"'} & {*value} else None
+    if isinstance(kind, t.DateType):
+        day = _EPOCH + int(value)
+        return f"DATE '{date.fromordinal(day)}'" if date.min.toordinal() <= day <= date.max.toordinal() else None
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def _is_day(*texts: str) -> bool:
-    return all(re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) and text > "0001" for text in texts)
-
-
-def _within(key: _Key, low: str, high: str) -> str | None:
-    column, bounds = schemas.quoted(key.name), [_literal(text, key.kind) for text in (low, high)]
-    return f"{column} >= {bounds[0]} AND {column} <= {bounds[1]}" if all(bounds) else None
-
-
-def _literal(text: str, kind: t.DataType) -> str | None:
-    """The value in Spark's SQL; None for a text that needs escapes, and for a date or a number in another format."""
+def _value_type(kind: t.DataType) -> type[int] | type[Decimal] | type[str]:
     if isinstance(kind, t.StringType):
-        return f"'{text}'" if text.isprintable() and not {"'", "\\", '"'} & {*text} else None
-    if isinstance(kind, t.DateType):
-        return f"DATE '{text}'" if _is_day(text) else None
-    return text if re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII) else None
+        return str
+    return Decimal if isinstance(kind, t.DecimalType) else int

@@ -9,13 +9,13 @@ conversion. It is slowest for decimals, so these go as integers if Spark allows 
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 from dbio_commit.data.arrow import fitted
 from dbio_commit.protocol.types import Family
 from dbio_commit.spark.session.conf import is_connect, java_class
+from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.held import holding, own
 from dbio_commit.spark.session.schema import arrow_type, quoted, row_of, variants_of
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
@@ -106,6 +107,22 @@ def pack(
         return values, Packing(schema=df.schema, in_values=True, coded=coded, settings=settings)
     frame, unscaled = _unscaled(weighted(df))
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
+
+
+Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def in_tasks(
+    rows: DataFrame, task: Callable[[Step], Step], schema: str, *, together: Collection[int] = (), coded: bool = False
+) -> list[Row]:
+    """Runs tasks over the rows, and returns their results, which have this schema.
+
+    `task` makes the function of a task from the function that unpacks its batches. `together`, `coded`: see `pack`.
+    Raises the errors of dbio_commit that a task raises.
+    """
+    with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
+        packed, packing = pack(rows, together=together, coded=coded)
+        return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 
 # --- smaller batches of large rows --------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Writes rows that have a fate: runs the tasks, counts the rows of each fate, and commits the new files."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -21,9 +21,8 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
-from dbio_commit.spark.ship.batches import arrow_batches, pack
+from dbio_commit.spark.ship.batches import Step, in_tasks
 from dbio_commit.spark.write.copied import CopyCounts, OldFiles, by_file, copy
 from dbio_commit.spark.write.fates import CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
@@ -57,7 +56,7 @@ class Writing:
         """Writes rows without fates, to a table without constraints."""
         spec = self._spec
         together = spec.partition_positions
-        lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
+        lines = in_tasks(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
         self._files += [line.file for line in lines]
 
     def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
@@ -123,7 +122,7 @@ class Writing:
         spec = replace(self._spec, columns=tuple(enumerate(columns)))
         together = spec.partition_positions if old is None else ()  # located rows arrive in the order of their places
         coded = old is None and not records  # else the task adds rows of old files, or writes change files
-        lines = _run(
+        lines = in_tasks(
             rows,
             lambda unpack: map_with_fates(spec, unpack, self._constraints, old, records),
             _SCHEMA,
@@ -152,22 +151,6 @@ class Writing:
     def commit(self, metrics: Mapping[str, int]) -> Commit:
         self._transaction.vouch_for_rows()
         return commit_files(self._transaction, self._files, self._plan.schema_to_record, metrics=metrics)
-
-
-_Batches = Iterator[pa.RecordBatch]
-_Step = Callable[[_Batches], _Batches]
-
-
-def _run(
-    rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int], coded: bool
-) -> list[Row]:
-    """Runs tasks over the rows, and returns their results, which have this schema.
-
-    `task` makes the function of a task from the function that unpacks its batches. `together`, `coded`: see `pack`.
-    """
-    with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
-        packed, packing = pack(rows, together=together, coded=coded)
-        return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +233,11 @@ def _copied(lines: Iterable[Row]) -> list[CopyCounts]:
 
 
 def map_with_fates(
-    spec: TaskSpec, unpack: _Step, constraints: Constraints, old: OldFiles | None, records_changes: bool
-) -> _Step:
+    spec: TaskSpec, unpack: Step, constraints: Constraints, old: OldFiles | None, records_changes: bool
+) -> Step:
     """`run_with_fates` for DataFrame.mapInArrow: a line for each file, a line for each fate, a line for old files."""
 
-    def write(batches: _Batches) -> _Batches:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         copied = CopyCounts()
         rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
         result = run_with_fates(spec, rows, constraints, records_changes=records_changes)

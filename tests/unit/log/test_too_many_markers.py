@@ -4,7 +4,9 @@ checkpoint brings them back, and writers keep it from that.
 The limit is small here. Rules: PROTOCOL.md 7.5, 8.1, 9.7.
 """
 
+import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -14,12 +16,13 @@ from dbio_commit.commit import checkpoints
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
 from dbio_commit.protocol import names
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.builders import columns
+from tests.builders import NOW, World, columns, data
 from tests.faults import calls_to
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)
 from tests.writers import contents, live, stage, write
@@ -187,10 +190,53 @@ def test_each_part_alone_changes_nothing_of_what_is_read(full: Table, store: Mem
     for most in range(total // 10, total, total // 10):
         with pytest.MonkeyPatch.context() as patch:
             limit(patch, most)
-            state = checkpoints._read_oldest(store, full.clock)
+            state = checkpoints._read_oldest(store, full.clock, {})
         if state is not None:
             assert checkpoints.write_checkpoint(store, full.clock, state)
             assert told(full) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_part_has_a_turn_without_those_before_it_whatever_the_stores_clock_says(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Appends know of turns by the columns that they have. R3: PROTOCOL.md 8.1."""
+    chance = random.Random(seed)
+    world, turns = World(), dict[str, int]()
+    for number in range(30):
+        takes = chance.random() < 0.6
+        turns[str(number)] = known = max(turns.values(), default=0) + takes
+        turn = {"turn": known, "operation": "overwrite"} if takes else {"schema_turn": known, "schema": {"fields": []}}
+        at = NOW + timedelta(seconds=number + chance.uniform(-9, 9))
+        world.commit(str(number), [data(str(number))], at=at, **(turn if known else {}))
+    own = {turns[tid]: tid for tid in sorted(turns, key=int, reverse=True)}  # the first that knows of a turn took it
+    limit(monkeypatch, 2000)
+    while (state := checkpoints._read_oldest(world, world.clock, {})) is not None:
+        assert {own[turn] for tid in state.tids for turn in range(1, turns[tid] + 1)} <= {*state.tids}
+        assert checkpoints.write_checkpoint(world, world.clock, state)
+        assert len(world.snapshot().tids) == 30
+    assert len(sizes(world, Kind.CHECKPOINT)) > 2
+
+
+@pytest.mark.parametrize("are_wide", [False, True])
+def test_a_table_with_parts_gets_checkpoints_of_few_markers_each(
+    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, are_wide: bool
+) -> None:
+    """So that a process which makes them needs little memory. Without parts, each checkpoint costs as much as all."""
+    if are_wide:
+        monkeypatch.setattr(checkpoints, "LARGE_BYTES", 0)
+        full.checkpoint()
+    before, covered = len(sizes(store, Kind.CHECKPOINT)), full.snapshot().checkpoint.covered
+    for number in range(20):
+        full.clock.sleep(1)
+        write(full, bodies=[f"later {number}".encode()])
+    new = [entry.size for entry in parse_log(store.list_log()).uncovered(covered).values()]
+    monkeypatch.setattr(listing, "_ROOT_BYTES", sum(new) // 4)
+    full.clock.sleep(20)
+    then = told(full)
+    full.checkpoint()
+    assert len(sizes(store, Kind.CHECKPOINT)) - before == (5 if are_wide else 1)
+    assert told(full) == then
 
 
 def test_a_dry_run_makes_no_checkpoint_and_finds_what_a_vacuum_does(

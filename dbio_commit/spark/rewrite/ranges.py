@@ -1,0 +1,133 @@
+"""A few ranges that hold all values of a column, and leave out the widest gaps between them: found batch by batch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbio_commit.data import arrow
+
+SCHEMA = "rows long, bytes long, key int, low string, high string"
+"""Of the lines that `summarize` makes: Spark's types of the fields of `Line`."""
+_COLUMNS = ["rows", "bytes", "key", "low", "high"]
+
+_MOST_OF_TASK = 64
+"""At most so many ranges of a key in one task, whose lines go to the driver."""
+_NARROW = 1024
+"""A gap of less than this part of all is not left out: a range more is a comparison more for each file."""
+
+Value = int | Decimal | str
+"""Dates are days since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Pairs of the least and the greatest value, in order. Without any, there are no values."""
+
+    pairs: Sequence[tuple[Value, Value]] = ()
+    is_unbounded: bool = False
+    """Whether there are values with unknown bounds: texts that are no valid UTF-8."""
+
+    @classmethod
+    def of(cls, column: "pa.Array[Any]") -> Self:
+        """Of the values that are not null. Numbers and dates are divided at gaps, and other values are one range."""
+        values = column.drop_null()
+        if not len(values):
+            return cls()
+        if pa.types.is_date32(values.type):
+            values = values.cast(pa.int32())
+        if pa.types.is_integer(values.type):
+            numbers = np.unique(values.cast(pa.int64()).to_numpy())
+            return cls(_divided(numbers, numbers, _MOST_OF_TASK))
+        is_text = not pa.types.is_decimal(values.type)
+        bounds: Any = pc.min_max(values.cast(pa.large_binary()) if is_text else values)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        try:
+            return cls([(low.decode(), high.decode()) if is_text else (low, high)])
+        except UnicodeDecodeError:
+            return cls(is_unbounded=True)
+
+    def united(self, others: Iterable["Ranges"], most: int = _MOST_OF_TASK) -> "Ranges":
+        """At most `most` ranges, which hold all of these values."""
+        each = [self, *others]
+        if any(it.is_unbounded for it in each):
+            return Ranges(is_unbounded=True)
+        pairs = [pair for it in each for pair in it.pairs]
+        if not pairs:
+            return Ranges()
+        if isinstance(pairs[0][0], int):
+            bounds = np.array(pairs, np.int64)
+            return Ranges(_divided(bounds[:, 0], bounds[:, 1], most))
+        lows, highs = zip(*pairs, strict=True)
+        return Ranges([(min(lows), max(highs))])
+
+
+def _divided(lows: Any, highs: Any, most: int) -> list[tuple[Value, Value]]:
+    """Up to `most` ranges that hold these ranges: divided where the gaps are widest."""
+    order = np.argsort(lows, kind="stable")
+    lows, highs = lows[order], np.maximum.accumulate(highs[order])
+    # Without signs, so that the difference of any two numbers has a value.
+    gaps = np.where(lows[1:] > highs[:-1], lows[1:].astype(np.uint64) - highs[:-1].astype(np.uint64), np.uint64(0))
+    least = max(2, (int(highs[-1]) - int(lows[0])) // _NARROW)
+    cuts = np.flatnonzero(gaps >= np.uint64(least))
+    if len(cuts) >= most:
+        cuts = np.sort(cuts[np.argsort(gaps[cuts], kind="stable")[len(cuts) - most + 1 :]])
+    return [*zip(lows[[0, *(cuts + 1)]].tolist(), highs[[*cuts, -1]].tolist(), strict=True)]
+
+
+# --- between tasks and the driver ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of the rows of a source."""
+
+    rows: int
+    size: int
+    """About how many bytes the keys take."""
+    keys: Sequence[Ranges]
+    """By position of the key."""
+
+
+def summarize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: a line for all rows, and a line for each range of each key; null bounds are unknown.
+
+    The first column of the batches has the bytes of each row, and the others are the keys.
+    """
+    rows = size = 0
+    keys: dict[int, Ranges] = {}
+    for batch in (arrow.plain_batch(arrow.sound(it)) for it in batches):
+        rows += batch.num_rows
+        size += pc.sum(batch.column(0)).as_py() or 0
+        for key, column in enumerate(batch.columns[1:]):
+            keys[key] = keys.get(key, Ranges()).united([Ranges.of(column)])
+    lines: list[tuple[Any, ...]] = [(rows, size, None, None, None)]
+    for key, it in keys.items():
+        pairs = [(None, None)] if it.is_unbounded else [(_text(low), _text(high)) for low, high in it.pairs]
+        lines += [(None, None, key, low, high) for low, high in pairs]
+    kinds = (pa.int64(), pa.int64(), pa.int32(), pa.string(), pa.string())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)
+
+
+def _text(value: Value) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def add_up(lines: Iterable[Any], kinds: Sequence[type[int] | type[Decimal] | type[str]], *, most: int) -> Summary:
+    """The lines of all tasks. `kinds`: the types of the keys' values; `most`: ranges for each key."""
+    rows = size = 0
+    keys: list[list[Ranges]] = [[] for _ in kinds]
+    for line in lines:
+        if line.key is None:
+            rows, size = rows + line.rows, size + line.bytes
+        elif line.low is None:
+            keys[line.key].append(Ranges(is_unbounded=True))
+        else:
+            kind = kinds[line.key]
+            keys[line.key].append(Ranges([(kind(line.low), kind(line.high))]))
+    return Summary(rows, size, [Ranges().united(each, most) for each in keys])
