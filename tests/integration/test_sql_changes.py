@@ -466,10 +466,8 @@ def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
         assert listed == [path]
 
 
-def test_sql_costs_no_more_jobs_and_calls_than_the_functions(
-    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Calls are those between Python and the JVM. For a SELECT, Spark's analyzer and optimizer ask Python, too."""
+def costs(spark: SparkSession, patch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], tuple[int, int]]:
+    """The result counts the jobs, and the calls between Python and the JVM, of the second run of what it is given."""
     inner, calls = ClientServerConnection.send_command, [0]
 
     def send_command(connection: ClientServerConnection, command: str) -> Any:
@@ -485,7 +483,36 @@ def test_sql_costs_no_more_jobs_and_calls_than_the_functions(
         counted = calls[0]
         return scheduler.numTotalJobs() - first, counted
 
-    monkeypatch.setattr(ClientServerConnection, "send_command", send_command)
+    patch.setattr(ClientServerConnection, "send_command", send_command)
+    return cost
+
+
+def test_a_merge_reads_its_source_for_keys_once_and_asks_the_jvm_little_for_each_column(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call takes a sixth of a millisecond, and a job tens of them."""
+    cost, found = costs(spark, monkeypatch), dict[int, tuple[int, int]]()
+    for width in (2, 12):
+        table = str(tmp_path / str(width))
+        rows = spark.range(0, 4000, 1, 2).selectExpr("id", "id % 7 AS k", *(f"id AS c{i}" for i in range(width)))
+        dbio.write(rows, table)
+        rows.where("id % 2 = 0").createOrReplaceTempView("changed")
+        merge = (
+            f"MERGE INTO dbio.`{table}` t USING changed s ON t.id = s.id AND t.k = s.k "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        found[width] = cost(lambda merge=merge: spark.sql(merge))  # type: ignore[misc]
+    (jobs, few), (_, many) = found.values()
+    print(found)
+    assert jobs <= 5 or spark35.IS_USED  # the keys, two broadcasts, the join and its shuffle, and the tasks that write
+    assert (many - few) / 10 <= 60
+
+
+def test_sql_costs_no_more_jobs_and_calls_than_the_functions(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a SELECT, the analyzer and the optimizer of Spark ask Python, too."""
+    cost = costs(spark, monkeypatch)
     name, news, ids = f"dbio.`{path}`", spark.table("news"), iter(range(5, 10))
     update = [dbio.when_matched().update({"kind": "source.kind"})]
     pairs: list[tuple[Callable[[], object], Callable[[], object], int]] = [

@@ -35,6 +35,7 @@ RESERVED = (
     FILE,
     PLACE,
     "_dbio_slot",
+    "_dbio_slot_of",
     "_dbio_partition",
     "_dbio_source",
     "_dbio_clause",

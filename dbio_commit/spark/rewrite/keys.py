@@ -32,10 +32,14 @@ class _Key:
 
     name: str
     kind: t.DataType
-    value: Column
+    other: str
     """The source's column."""
     given: t.DataType
     """The type of the source's column."""
+
+    @property
+    def value(self) -> Column:
+        return f.col(f"{SOURCE}.{schemas.quoted(self.other)}")
 
     @property
     def ordered(self) -> bool:
@@ -64,7 +68,7 @@ class Keys:
         return cls(
             source=source,
             each=[
-                _Key(name, schema[name].dataType, f.col(f"{SOURCE}.{schemas.quoted(other)}"), given[other])
+                _Key(name, schema[name].dataType, other, given[other])
                 for name, other in equal_columns(on, schema.fieldNames(), source.columns)
             ],
         )

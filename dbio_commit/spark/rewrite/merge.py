@@ -97,9 +97,9 @@ class _Merge:
             "not_matched": no_source,
             "not_matched_by_source": no_target,
         }
-        of_target = [_of(TARGET, name) for name in rewrite.schema.fieldNames()]
-        of_source = [_of(SOURCE, name) for name in source.columns]
-        self._seen: Mapping[RowKind, Sequence[Column]] = {
+        of_target = [_name(TARGET, name) for name in rewrite.schema.fieldNames()]
+        of_source = [_name(SOURCE, name) for name in source.columns]
+        self._seen: Mapping[RowKind, Sequence[str]] = {
             "matched": [*of_target, *of_source],
             "not_matched": of_source,
             "not_matched_by_source": of_target,
@@ -122,9 +122,10 @@ class _Merge:
             elif clause.where is not None:
                 for rows in self._asked(clause):
                     check(self._scopes[rows], clause.where, name=f"when_{clause.rows}")
-        if any(clause.action == "insert" for clause in clauses):
+        self._all_of_source = no_source
+        if rewrite.with_default and any(clause.action == "insert" for clause in clauses):
             source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
-        self._all_of_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
+            self._all_of_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
         keys = Keys.of(self._on, rewrite.schema, source)
         if self._keys_match is not None and not isinstance(on, Planned):
             keys.refuse_inexact()
@@ -222,8 +223,7 @@ class _Merge:
             few = self._named(self._source).alias(SOURCE)
             target = target.alias(TARGET)
             target = target.join(f.broadcast(few), self._match(target, few), "left_semi")
-        of_target = [_of(TARGET, name) for name in self._names]
-        target = target.alias(TARGET).select(*of_target, f.col(FILE).alias(FILE), f.col(PLACE).alias(PLACE))
+        target = target.alias(TARGET).withColumns({FILE: f.col(FILE), PLACE: f.col(PLACE)})  # no part of `target.*`
         both = target.join(source, self._match(target, source), how)
         in_target, in_source = f.col(PLACE).isNotNull(), f.col(_IS_SOURCE).isNotNull()
         kinds: Mapping[RowKind, Column] = {
@@ -255,9 +255,11 @@ class _Merge:
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
             for name in self._rewrite.generated
         }
-        rows = self._rewrite.checked(both.select(*columns, fate(fates).alias(FATE), FILE, PLACE, _CLAUSE), computed)
-        brings = self._names if self.inserts else [name for name in self._names if name in self.sets]
-        return rows.select(*map(schemas.quoted, brings), FATE, FILE, PLACE)
+        # One call names all columns: each call from Python to the JVM takes time.
+        rows = both.select(*columns, fate(fates), FILE, PLACE, _CLAUSE).toDF(*self._names, FATE, FILE, PLACE, _CLAUSE)
+        rows = self._rewrite.checked(rows, computed)
+        left_out = [] if self.inserts else [name for name in self._names if name not in self.sets]
+        return rows.drop(*left_out, _CLAUSE)
 
     def _match(self, target: DataFrame, source: DataFrame) -> Column:
         """Whether a row of the target matches a row of the source."""
@@ -286,15 +288,17 @@ class _Merge:
         self, field: t.StructField, by_clause: Mapping[int, Column], given: Sequence[Mapping[str, Fitted]]
     ) -> Column:
         """The value of a column after the merge; null if the task takes it from the file, so Spark need not read it."""
-        own = _of(TARGET, field.name)
         is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
-        value = f.lit(None).cast(field.dataType)
+        value: Column | None = None
         for i, (clause, values) in enumerate(zip(self._clauses, given, strict=True)):
             if field.name in values:
-                value = f.when(by_clause[i], values[field.name][0]).otherwise(value)
+                new = values[field.name][0]
             elif clause.action == "update" and is_asked:
-                value = f.when(by_clause[i], own).otherwise(value)
-        return value.alias(field.name)
+                new = _of(TARGET, field.name)
+            else:
+                continue
+            value = f.when(by_clause[i], new) if value is None else value.when(by_clause[i], new)
+        return f.lit(None).cast(field.dataType) if value is None else value
 
     def new_rows(self) -> DataFrame:
         """As `rows`, of the source alone: for a merge that needs no row of the table."""
@@ -345,8 +349,12 @@ class _Merge:
         return {name for values in self._values for name, it in values.items() if it.can_misfit}
 
 
+def _name(side: str, column: str) -> str:
+    return f"{side}.{schemas.quoted(column)}"
+
+
 def _of(side: str, column: str) -> Column:
-    return f.col(f"{side}.{schemas.quoted(column)}")
+    return f.col(_name(side, column))
 
 
 def _default(column: str) -> str:
@@ -376,7 +384,7 @@ def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame)
             raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {missing[0]!r}")
         named.append([own.get(name) or own[name.lower()] for name in on])
     pairs = [*zip(*named, strict=True)]
-    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(other)}" for it, other in pairs)
+    text = " AND ".join(f"{_name(TARGET, it)} = {_name(SOURCE, other)}" for it, other in pairs)
     return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, other) for it, other in pairs))
 
 

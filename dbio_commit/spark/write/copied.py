@@ -31,7 +31,7 @@ from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.versions import local_rows
 from dbio_commit.spark.write.fates import FATE, Fate
 
-_SLOT = "_dbio_slot"
+_SLOT, _OF = "_dbio_slot", "_dbio_slot_of"
 _MOST_BYTES = 128 * 1024 * 1024
 """At most so many bytes of old files for a task, as in a scan by Spark."""
 _FEWEST_BYTES = 4 * 1024 * 1024
@@ -60,23 +60,27 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
         keys = [
             (numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots, strict=False) for file in slot
         ]
-        slot_of = local_rows(spark, pa.table({FILE: [it[0] for it in keys], _SLOT: [it[1] for it in keys]}))
-        columns = [schemas.quoted(name) for name in rows.columns]
-        rows = rows.join(f.broadcast(slot_of), FILE, "left").select(*columns, _SLOT)
-        rows = rows.withColumn(_SLOT, f.coalesce(f.col(_SLOT), f.spark_partition_id().cast("long")))
+        slot_of = local_rows(spark, pa.table({_OF: [it[0] for it in keys], _SLOT: [it[1] for it in keys]}))
+        rows = rows.join(f.broadcast(slot_of), f.expr(f"{FILE} = {_OF}"), "left").drop(_OF)
+        rows = rows.withColumn(_SLOT, f.expr(f"coalesce({_SLOT}, bigint(spark_partition_id()))"))
         rows = rows.repartition(tasks, _SLOT)
     else:
         rows = rows.repartition(1)
     return rows.sortWithinPartitions(FILE, PLACE, f.desc(FATE)).drop(_SLOT)
 
 
+_known_keys: dict[int, list[int]] = {}
+
+
 def _keys(spark: SparkSession, slots: int) -> list[int]:
-    """A key for each slot, chosen so that Spark's hash puts each slot into a task of its own."""
-    numbers = local_rows(spark, pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
-    first: dict[int, int] = {}
-    for number, slot in numbers.selectExpr("id", f"pmod(hash(id), {slots})").collect():
-        first.setdefault(slot, number)
-    return [first.get(slot, slot) for slot in range(slots)]
+    """A key for each slot, chosen so that Spark's hash puts each slot into a task of its own. It never changes."""
+    if slots not in _known_keys:
+        numbers = local_rows(spark, pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
+        first: dict[int, int] = {}
+        for number, slot in numbers.selectExpr("id", f"pmod(hash(id), {slots})").collect():
+            first.setdefault(slot, number)
+        _known_keys[slots] = [first.get(slot, slot) for slot in range(slots)]
+    return _known_keys[slots]
 
 
 # --- in a task ----------------------------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ class Writing:
         """
         names = located.schema.fieldNames()
         columns = tuple(name for name in names if name in rows.columns)
-        rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
+        if rows.columns != [*columns, FATE, FILE, PLACE]:
+            rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
         old = OldFiles(
             spec=ReadSpec(located.table, located.schema),
             files=located.files,
