@@ -74,6 +74,11 @@ ONCE_ABOVE = MILLION
 HISTORY_UP_TO = 10 * MILLION
 """A larger history takes a quarter of an hour."""
 
+VACUUM_UP_TO = 10 * MILLION
+"""For a vacuum, the files that it deletes must exist. A larger state has too many of them."""
+
+REMOVED_AT_ONCE = 50_000
+
 IN_PARTS, VERSION_1 = "parts", "version 1"
 
 
@@ -102,6 +107,7 @@ def state(bench: Bench) -> report.Section:
     reads: list[list[object]] = []
     requests: list[list[object]] = []
     rounds: list[list[object]] = []
+    vacuums: list[list[object]] = []
     targets: list[report.Target] = []
     costs: list[tuple[Act, State, float, float]] = []
     for it in states:
@@ -118,6 +124,10 @@ def state(bench: Bench) -> report.Section:
             if act in _MOST_REQUESTS:
                 what, most = f"{act.what}, of {it}", _MOST_REQUESTS[act]
                 targets.append(report.Target(what=what, found=len(asked), at_most=most, unit="requests"))
+        if it.files <= VACUUM_UP_TO:
+            row, target = _vacuum(bench, it, tables[IN_PARTS])
+            vacuums.append(row)
+            targets.append(target)
         for form, path in tables.items():
             made = list(_checkpoints(bench, it, path, form))
             rounds.append([f"{it}: {size / it.files:.1f} bytes a file in parts", form, *_sum_up(made)])
@@ -138,6 +148,7 @@ def state(bench: Bench) -> report.Section:
                 ["state: checkpoints", "form", "rounds", "new MB", "written MB", "worst MB", "median s", "worst s"],
                 rounds,
             ),
+            report.table(["state: vacuum", "deleted files", "seconds", "peak MB"], vacuums),
         ],
         targets=targets,
     )
@@ -152,7 +163,9 @@ vacuum does, of up to {HISTORY_UP_TO:,} files. A partition has a {PARTITIONS:,}t
 column leaves about a 250th of these.
 Version 1 is the same state in a checkpoint without parts. A checkpoint has {COMMITS} new commits, and each round
 follows the one before it: "new" is the size of the parts with what is new, "written" is the size of all objects that
-the checkpoint wrote, with merges. Requests are those besides data files."""
+the checkpoint wrote, with merges. Requests are those besides data files. A vacuum deletes a tenth of the files of a
+state of up to {VACUUM_UP_TO:,} files, which commits of {REMOVED_AT_ONCE:,} files each have removed, and which no
+checkpoint covers as removed."""
 
 
 def _made(bench: Bench, it: State) -> dict[str, Path]:
@@ -266,6 +279,23 @@ def _on_s3(bench: Bench, path: Path, it: State) -> Iterator[tuple[Act, Sequence[
                 first = len(asked)
             yield act, asked[first:] if act is NEXT_APPEND else asked
             bench.progress.advance(counting)
+
+
+# --- vacuum -------------------------------------------------------------------------------------------------------
+
+
+def _vacuum(bench: Bench, it: State, path: Path) -> tuple[list[object], report.Target]:
+    """Of a tenth of the files."""
+    running = bench.progress.add_task(f"state of {it}: vacuum", total=2)
+    with _copy(path) as copy:
+        garbage = _in_a_process("garbage", str(copy), {}, REMOVED_AT_ONCE)["garbage"]
+        bench.progress.advance(running)
+        answer = _in_a_process("vacuum", str(copy), {}, 40)
+        assert answer["deleted"] >= garbage, answer
+    bench.progress.advance(running)
+    peak_mb = round(answer["peak_mb"] - _in_a_process("opening", "", {})["peak_mb"])
+    row = [f"{it}", f"{garbage:,}", f"{answer['seconds']:.3g}", peak_mb]
+    return row, report.Target(what=f"a vacuum of {garbage:,} files, of {it}", found=peak_mb, at_most=500, unit="MB")
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -87,6 +88,23 @@ def append(table: dbio.Table, argument: int) -> Answer:
     return {}
 
 
+def garbage(table: dbio.Table, argument: int) -> Answer:
+    """Removes each tenth file in commits of so many files, which no checkpoint covers, and makes these files. Not
+    measured."""
+    vars(transaction)["checkpoint_by_chance"] = lambda *_, **__: None
+    assert table.location is not None
+    root = Path(table.location.key_prefix)
+    removed = [file.path for file in islice(table.snapshot().files, 0, None, 10)]
+    for directory in {names.split(path)[0] for path in removed}:
+        (root / directory).mkdir(parents=True, exist_ok=True)
+    for path in removed:
+        (root / path).touch()
+    for start in range(0, len(removed), argument):
+        with table.begin("rewrite") as rewrite:
+            rewrite.remove(removed[start : start + argument])
+    return {"garbage": len(removed)}
+
+
 def vacuum(table: dbio.Table, argument: float) -> Answer:
     """So many days from now."""
     from datetime import timedelta
@@ -107,7 +125,7 @@ def commits(table: dbio.Table, argument: Sequence[int]) -> Answer:
 
 ACTS: Mapping[str, Callable[[dbio.Table, Any], Answer]] = {
     act.__name__: act
-    for act in (opening, counting, condition, iterating, whole, history, checkpoint, append, vacuum, commits)
+    for act in (opening, counting, condition, iterating, whole, history, checkpoint, append, garbage, vacuum, commits)
 }
 
 

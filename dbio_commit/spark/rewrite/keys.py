@@ -90,7 +90,7 @@ class Keys:
                 )
 
     @cached_property
-    def _summary(self) -> ranges.Summary:
+    def _summary(self) -> ranges.KeySummary:
         texts = [it.value for it in self.each if isinstance(it.given, t.StringType | t.BinaryType)]
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
         values = [it.value.alias(str(i)) for i, it in enumerate(self._ordered)]
@@ -157,12 +157,12 @@ def _digits(kind: t.DataType) -> tuple[int, int]:
     return {8: 3, 16: 5, 32: 10, 64: 20}[_BITS[kind.typeName()]], 0
 
 
-def _within(key: _Key, low: ranges.Value, high: ranges.Value) -> str | None:
+def _within(key: _Key, low: ranges.KeyValue, high: ranges.KeyValue) -> str | None:
     column, bounds = schemas.quoted(key.name), [_literal(value, key.kind) for value in (low, high)]
     return f"{column} >= {bounds[0]} AND {column} <= {bounds[1]}" if all(bounds) else None
 
 
-def _literal(value: ranges.Value, kind: t.DataType) -> str | None:
+def _literal(value: ranges.KeyValue, kind: t.DataType) -> str | None:
     """The value in Spark's SQL; None for a text that needs escapes, and for a date that Python does not know."""
     if isinstance(value, str):
         return f"'{value}'" if value.isprintable() and not {"'", "\\", '"'} & {*value} else None

@@ -20,7 +20,7 @@ _MOST_OF_TASK = 64
 _NARROW = 1024
 """A gap of less than this part of all is not left out: a range more is a comparison more for each file."""
 
-Value = int | Decimal | str
+KeyValue = int | Decimal | str
 """Dates are days since 1970."""
 
 
@@ -28,7 +28,7 @@ Value = int | Decimal | str
 class Ranges:
     """Pairs of the least and the greatest value, in order. Without any, there are no values."""
 
-    pairs: Sequence[tuple[Value, Value]] = ()
+    pairs: Sequence[tuple[KeyValue, KeyValue]] = ()
     is_unbounded: bool = False
     """Whether there are values with unknown bounds: texts that are no valid UTF-8."""
 
@@ -66,7 +66,7 @@ class Ranges:
         return Ranges([(min(lows), max(highs))])
 
 
-def _divided(lows: Any, highs: Any, most: int) -> list[tuple[Value, Value]]:
+def _divided(lows: Any, highs: Any, most: int) -> list[tuple[KeyValue, KeyValue]]:
     """Up to `most` ranges that hold these ranges: divided where the gaps are widest."""
     order = np.argsort(lows, kind="stable")
     lows, highs = lows[order], np.maximum.accumulate(highs[order])
@@ -83,7 +83,7 @@ def _divided(lows: Any, highs: Any, most: int) -> list[tuple[Value, Value]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class KeySummary:
     """Of the rows of a source."""
 
     rows: int
@@ -114,11 +114,11 @@ def summarize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)
 
 
-def _text(value: Value) -> str:
+def _text(value: KeyValue) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def add_up(lines: Iterable[Any], kinds: Sequence[type[int] | type[Decimal] | type[str]], *, most: int) -> Summary:
+def add_up(lines: Iterable[Any], kinds: Sequence[type[int] | type[Decimal] | type[str]], *, most: int) -> KeySummary:
     """The lines of all tasks. `kinds`: the types of the keys' values; `most`: ranges for each key."""
     rows = size = 0
     keys: list[list[Ranges]] = [[] for _ in kinds]
@@ -130,4 +130,4 @@ def add_up(lines: Iterable[Any], kinds: Sequence[type[int] | type[Decimal] | typ
         else:
             kind = kinds[line.key]
             keys[line.key].append(Ranges([(kind(line.low), kind(line.high))]))
-    return Summary(rows, size, [Ranges().united(each, most) for each in keys])
+    return KeySummary(rows, size, [Ranges().united(each, most) for each in keys])

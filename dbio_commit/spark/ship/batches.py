@@ -109,11 +109,16 @@ def pack(
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
 
 
-Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+OnBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def in_tasks(
-    rows: DataFrame, task: Callable[[Step], Step], schema: str, *, together: Collection[int] = (), coded: bool = False
+    rows: DataFrame,
+    task: Callable[[OnBatches], OnBatches],
+    schema: str,
+    *,
+    together: Collection[int] = (),
+    coded: bool = False,
 ) -> list[Row]:
     """Runs tasks over the rows, and returns their results, which have this schema.
 

@@ -22,7 +22,7 @@ from dbio_commit.protocol.constraints import Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.session.schema import quoted
-from dbio_commit.spark.ship.batches import Step, in_tasks
+from dbio_commit.spark.ship.batches import OnBatches, in_tasks
 from dbio_commit.spark.write.copied import CopyCounts, OldFiles, by_file, copy
 from dbio_commit.spark.write.fates import CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.write.plan import WritePlan
@@ -234,8 +234,8 @@ def _copied(lines: Iterable[Row]) -> list[CopyCounts]:
 
 
 def map_with_fates(
-    spec: TaskSpec, unpack: Step, constraints: Constraints, old: OldFiles | None, records_changes: bool
-) -> Step:
+    spec: TaskSpec, unpack: OnBatches, constraints: Constraints, old: OldFiles | None, records_changes: bool
+) -> OnBatches:
     """`run_with_fates` for DataFrame.mapInArrow: a line for each file, a line for each fate, a line for old files."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from dbio_commit.spark.rewrite.ranges import Ranges, Summary, add_up, summarize
+from dbio_commit.spark.rewrite.ranges import Ranges, KeySummary, add_up, summarize
 
 MOST = 32
 
@@ -22,7 +22,7 @@ def batch(*columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
 
-def of_tasks(tasks: Sequence[Sequence[pa.RecordBatch]], *kinds: Any) -> Summary:
+def of_tasks(tasks: Sequence[Sequence[pa.RecordBatch]], *kinds: Any) -> KeySummary:
     lines = [Row(**line) for batches in tasks for it in summarize(batches) for line in it.to_pylist()]
     return add_up(lines, kinds, most=MOST)
 
