@@ -206,7 +206,9 @@ def test_no_part_has_a_turn_without_those_before_it_whatever_the_stores_clock_sa
     for number in range(30):
         takes = chance.random() < 0.6
         turns[str(number)] = known = max(turns.values(), default=0) + takes
-        turn = {"turn": known, "operation": "overwrite"} if takes else {"schema_turn": known, "schema": {"fields": []}}
+        turn: dict[str, Any] = {"turn": known, "operation": "overwrite"}
+        if not takes:
+            turn = {"schema_turn": known, "schema": {"fields": []}}
         at = NOW + timedelta(seconds=number + chance.uniform(-9, 9))
         world.commit(str(number), [data(str(number))], at=at, **(turn if known else {}))
     own = {turns[tid]: tid for tid in sorted(turns, key=int, reverse=True)}  # the first that knows of a turn took it

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from dbio_commit.spark.rewrite.ranges import Ranges, KeySummary, add_up, summarize
+from dbio_commit.spark.rewrite.ranges import KeySummary, Ranges, add_up, summarize
 
 MOST = 32
 
@@ -38,11 +39,12 @@ def test_the_ranges_of_numbers_hold_all_of_them_and_nothing_beside_them(tasks: l
     values = {it for it in every if it is not None}
     (key,) = found.keys
     assert (found.rows, found.size) == (len(every), 7 * len(every))
-    assert len(key.pairs) <= MOST
+    pairs: list[Any] = [*key.pairs]
+    assert len(pairs) <= MOST
     assert not key.is_unbounded
-    assert all(any(low <= it <= high for low, high in key.pairs) for it in values)
-    assert {bound for pair in key.pairs for bound in pair} <= values
-    assert all(before[1] < after[0] for before, after in zip(key.pairs, key.pairs[1:], strict=False))
+    assert all(any(low <= it <= high for low, high in pairs) for it in values)
+    assert {bound for pair in pairs for bound in pair} <= values
+    assert all(before[1] < after[0] for before, after in pairwise(pairs))
 
 
 def test_numbers_are_divided_where_the_gaps_are_widest() -> None:
