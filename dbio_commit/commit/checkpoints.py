@@ -259,7 +259,7 @@ def catch_up(store: Store, clock: Clock) -> str | None:
     checkpoint, or None. Raises as `read_snapshot` does.
     """
     name = None
-    turns: dict[str, Turns] = {}
+    turns: dict[str, Turns | None] = {}
     while (state := until_quiet(store, lambda: _read_oldest(store, clock, turns))) is not None:
         prove_store(store)
         try:
@@ -270,19 +270,25 @@ def catch_up(store: Store, clock: Clock) -> str | None:
     return name
 
 
-def _read_oldest(store: Store, clock: Clock, turns: dict[str, Turns]) -> Snapshot | None:
+def _read_oldest(store: Store, clock: Clock, turns: dict[str, Turns | None]) -> Snapshot | None:
     """The state after the oldest commits, for a checkpoint of these. None if the next checkpoint can cover all, or if
     this is no table. `turns`: see `Oldest`."""
     log = parse_log(store.list_log())
     markers, least = log.committed.values(), covered_at_once(is_root=True)
     if log.descriptor is None or log.dropped is not None or not are_too_many(markers, least):
         return None
-    checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, log).id)
-    most = covered_at_once(is_root=checkpoint.is_root)
-    if not are_too_many(log.uncovered(checkpoint.covered).values(), most):
+    table_id = read_descriptor(store, log).id
+    checkpoint = read_checkpoint(store, log, table_id=table_id)
+    oldest = Oldest(covered_at_once(is_root=checkpoint.is_root), turns)
+    new = log.uncovered(checkpoint.covered)
+    if not are_too_many(new.values(), oldest.most):
         return None
-    settled = read_settled(store, clock, log, oldest=Oldest(most, turns))
+    if not are_too_many((new[tid] for tid in oldest.read(store, new, table_id=table_id)), oldest.most):
+        return None
+    settled = read_settled(store, clock, log, oldest=oldest)
     settled.markers.only_valid(ignore_corrupt=False)
+    if not settled.news:
+        return None  # no checkpoint would cover more
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)
     return Snapshot(

@@ -340,10 +340,15 @@ def _total_bytes(markers: Iterable[Entry]) -> int:
 class Turns(NamedTuple):
     """The turns that a commit marker records."""
 
-    own: int
+    own: int = 0
     """Its own turn; 0 for none."""
-    known: int
+    known: int = 0
     """The highest turn that had been taken, as far as it records that."""
+
+    @classmethod
+    def of(cls, info: CommitInfo | None) -> "Turns":
+        own = (info and info.turn) or 0
+        return cls(own, max(own, (info and info.schema_turn) or 0))
 
 
 def in_parts(
@@ -356,7 +361,12 @@ def in_parts(
     """
     turns = turns or {}
     times = _in_turn(markers, turns)
-    listed = sorted(markers.items(), key=lambda it: (times[it[0]], turns[it[0]].own if it[0] in turns else 0, it[0]))
+
+    def order(tid: str) -> tuple[datetime, int, bool, str]:
+        own, known = turns.get(tid, Turns())
+        return times[tid], own or known, not own, tid
+
+    listed = sorted(markers.items(), key=lambda it: order(it[0]))
     together = [list(same) for _, same in groupby(listed, key=lambda it: times[it[0]])]
     units = [unit for same in together for unit in ([[it] for it in same] if are_too_many(_entries(same)) else [same])]
     parts = _pack(units, lambda unit: _total_bytes(_entries(unit)), STATISTICS_BYTES if most is None else most)
@@ -394,14 +404,18 @@ def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator
         yield some
 
 
-def read_turns(store: Store, markers: Mapping[str, Entry]) -> dict[str, Turns]:
-    """The turns of the commit markers of a table, by tid, as far as they can be read: few markers are in memory at a
-    time, and none is remembered."""
-    found: dict[str, Turns] = {}
-    for part in in_parts(markers, _ROOT_BYTES):
-        valid = read_markers(store, part.values(), scope=Scope.TABLE).valid
-        infos = {tid: valid[entry.path].dbio_commit for tid, entry in part.items() if entry.path in valid}
-        found |= {tid: Turns(it.turn or 0, max(it.turn or 0, it.schema_turn or 0)) for tid, it in infos.items() if it}
+def read_turns(
+    store: Store, markers: Mapping[str, Entry], *, table_id: str | None, remembers: bool
+) -> dict[str, Turns | None]:
+    """The turns of the commit markers of a table, by tid; None if a marker is another table's. Markers that cannot be
+    read have none. Few markers are in memory at a time; `remembers`: see `read_markers`."""
+    found: dict[str, Turns | None] = {}
+    for some in _pack(markers.items(), lambda it: _total_bytes([it[1]]), _ROOT_BYTES):
+        entries = [entry for _, entry in some]
+        read = read_markers(store, entries, scope=Scope.TABLE, table_id=table_id, remembers=remembers)
+        for tid, entry in some:
+            info = read.valid[entry.path].dbio_commit if entry.path in read.valid else None
+            found[tid] = None if entry.path in read.strange else Turns.of(info)
     return found
 
 

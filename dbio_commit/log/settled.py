@@ -1,9 +1,10 @@
 """Reads one consistent state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md
 8.1)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
@@ -13,7 +14,6 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers.commit import CommitInfo
 from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
@@ -95,12 +95,19 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """Of the markers that no checkpoint covers, the oldest, and no turn without the turns before it."""
+    """Of the markers that no checkpoint covers, the oldest, and no turn without the turns before it. None of them is
+    another table's: no checkpoint ever covers those."""
 
     most: int
     """They have at most so many bytes together, unless it is only one."""
-    turns: dict[str, Turns]
-    """Those that are known. Reading adds others to it."""
+    turns: dict[str, Turns | None]
+    """Those that are known, as by `read_turns`. Reading adds others to it."""
+
+    def read(self, store: Store, markers: Mapping[str, Entry], *, table_id: str) -> dict[str, Turns]:
+        """The turns of those of the markers that are not another table's."""
+        new = {tid: entry for tid, entry in markers.items() if tid not in self.turns}
+        self.turns.update(read_turns(store, new, table_id=table_id, remembers=False))
+        return {tid: turns for tid in markers if (turns := self.turns[tid]) is not None}
 
 
 def read_settled(
@@ -133,10 +140,10 @@ def read_settled(
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
         log = replace(log, committed=counts)
-        if oldest is None:
-            log = _with_earlier_turns(store, log, checkpoint, descriptor)
-        else:
-            log = _only_oldest(store, log, checkpoint, oldest)
+        read = partial(_turns if oldest is None else oldest.read, store, table_id=descriptor.id)
+        log = _with_earlier_turns(log, checkpoint, read)
+        if oldest is not None:
+            log = _only_oldest(log, checkpoint, oldest.most, read)
         new = log.uncovered(checkpoint.covered)
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id, remembers=oldest is None)
         if not markers.gone:
@@ -149,12 +156,12 @@ def read_settled(
     )
 
 
-def _only_oldest(store: Store, log: Log, checkpoint: Checkpoint, oldest: Oldest) -> Log:
+def _only_oldest(log: Log, checkpoint: Checkpoint, most: int, read: "_ReadTurns") -> Log:
     new = log.uncovered(checkpoint.covered)
-    turns = oldest.turns | read_turns(store, {tid: entry for tid, entry in new.items() if tid not in oldest.turns})
-    oldest.turns.update(turns)
-    parts = in_parts(new, oldest.most, turns=turns)
-    later = {tid: entry for part in parts[1:] for tid, entry in part.items()}
+    turns = read(new)
+    parts = in_parts({tid: new[tid] for tid in turns}, most, turns=turns)
+    first = parts[0] if parts else {}
+    later = {tid: entry for tid, entry in new.items() if tid not in first}
     counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}
     return replace(log, committed=counts, later={**log.later, **later})
 
@@ -179,19 +186,21 @@ def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> 
     return replace(log, checkpoints=count, refusals={**found.refusals, **taken})
 
 
-def _with_earlier_turns(store: Store, log: Log, checkpoint: Checkpoint, descriptor: Descriptor) -> Log:
+_ReadTurns = Callable[[Mapping[str, Entry]], Mapping[str, Turns]]
+"""Reads the turns of markers, by tid, except for another table's."""
+
+
+def _turns(store: Store, markers: Mapping[str, Entry], *, table_id: str) -> Mapping[str, Turns]:
+    found = read_turns(store, markers, table_id=table_id, remembers=True)
+    return {tid: turns for tid, turns in found.items() if turns is not None}
+
+
+def _with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadTurns) -> Log:
     """With all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
     if not log.later:
         return log
-
-    def read(entries: Mapping[str, Entry]) -> dict[str, CommitInfo]:
-        found = read_markers(store, entries.values(), scope=Scope.TABLE, table_id=descriptor.id).valid
-        infos = ((tid, found[it.path].dbio_commit) for tid, it in entries.items() if it.path in found)
-        return {tid: info for tid, info in infos if info}
-
-    known = (max(it.turn or 0, it.schema_turn or 0) for it in read(log.uncovered(checkpoint.covered)).values())
-    last = max(known, default=0)
-    earlier = {tid for tid, it in read(log.later).items() if 0 < (it.turn or 0) <= last} if last else set[str]()
+    last = max((it.known for it in read(log.uncovered(checkpoint.covered)).values()), default=0)
+    earlier = {tid for tid, it in read(log.later).items() if 0 < it.own <= last} if last else set[str]()
     return replace(
         log,
         committed={**log.committed, **{tid: log.later[tid] for tid in earlier}},

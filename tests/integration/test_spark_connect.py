@@ -103,6 +103,9 @@ JOB = """
             "new": ids(dbio.read(spark, path).where("day = 'new'")),
             "twice": error_of(lambda: dbio.merge(spark, path, numbers(7, 9).union(numbers(7, 9)), ["id"])),
         }
+        keys = ["day", "id"]
+        metrics = dbio.merge(spark, path, dbio.read(spark, path).where("id < 8").selectExpr("id", "day"), keys).metrics
+        found["merge"]["by a text"] = metrics["numTargetRowsUpdated"]
 
     # texts beside columns that nobody sees
     path = f"{root}/texts"
@@ -260,6 +263,7 @@ def test_rows_are_merged_over_connect(found: dict[str, Any]) -> None:
     assert merged["ids"] == [1, 2, 5, 7, 8, 9, 10, 11, 20]
     assert merged["new"] == [7, 8, 9, 10, 11]
     assert "InvalidInputError: rows of the table match more than one row" in merged["twice"]
+    assert merged["by a text"] == 4
 
 
 @pytest.mark.skipif(not spark35.IS_USED, reason="Spark 4.0 merges over Connect")

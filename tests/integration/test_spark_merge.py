@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 import dbio_commit as dbio
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.rewrite.keys import Keys
+from dbio_commit.spark.ship import batches
 from dbio_commit.spark.write.task import commit_files
 from dbio_commit.spark.write.written import Writing
 from tests import spark35
@@ -463,6 +464,20 @@ def test_ranges_of_keys_hold_all_of_them(spark: "SparkSession", kind: str) -> No
         between = Keys.of("target.k = source.k", source.schema, source).between()
         assert between is not None
         assert source.where(between).count() == len(numbers), (between, numbers)
+
+
+def test_keys_of_any_type_are_found_if_the_jvm_takes_no_class(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then fillers come after long rows, as over Spark Connect."""
+    monkeypatch.setattr(batches, "pack_rows", lambda *_, **__: None)
+    columns = ("concat('k', id) AS text", "CAST(id AS decimal(9,2)) AS price", "repeat('x', CAST(id AS int)) AS long")
+    dbio.write(spark.range(40).selectExpr(*columns), root)
+    news = spark.range(30, 50).selectExpr(*columns)
+    metrics = dbio.merge(spark, root, news, ["text", "price", "long"]).metrics
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (10, 10)
+    keys = Keys.of("target.text = source.text and target.price = source.price", news.schema, news)
+    assert keys.between() == "((`text` >= 'k30' AND `text` <= 'k49')) AND ((`price` >= 30.00 AND `price` <= 49.00))"
 
 
 # --- what Spark and sqlglot do not read in the same way ---------------------------------------------------------------

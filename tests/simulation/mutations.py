@@ -520,7 +520,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
 @mutation("busy", "R3", "I7", first=92)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
-    with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
+    with patch.object(settled, "_with_earlier_turns", lambda log, checkpoint, read: log):
         yield
 
 

@@ -95,7 +95,8 @@ class Keys:
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
         values = [it.value.alias(str(i)) for i, it in enumerate(self._ordered)]
         rows = self.source.select(width.cast("long").alias("bytes"), *values)
-        lines = in_tasks(rows, lambda unpack: lambda batches: ranges.summarize(unpack(batches)), ranges.SCHEMA)
+        count = len(values)  # which tasks can get, and columns they cannot
+        lines = in_tasks(rows, lambda unpack: lambda batches: ranges.summarize(unpack(batches), count), ranges.SCHEMA)
         return ranges.add_up(lines, [_value_type(it.kind) for it in self._ordered], most=_RANGES)
 
     @property

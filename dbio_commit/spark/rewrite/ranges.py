@@ -93,20 +93,19 @@ class KeySummary:
     """By position of the key."""
 
 
-def summarize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def summarize(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
     """In a task: a line for all rows, and a line for each range of each key; null bounds are unknown.
 
-    The first column of the batches has the bytes of each row, and the others are the keys.
+    The first column of the batches has the bytes of each row, and the next ones are the keys, `count` of them.
     """
     rows = size = 0
-    keys: dict[int, Ranges] = {}
+    keys = [Ranges()] * count
     for batch in (arrow.plain_batch(arrow.sound(it)) for it in batches):
         rows += batch.num_rows
         size += pc.sum(batch.column(0)).as_py() or 0
-        for key, column in enumerate(batch.columns[1:]):
-            keys[key] = keys.get(key, Ranges()).united([Ranges.of(column)])
+        keys = [key.united([Ranges.of(batch.column(1 + i))]) for i, key in enumerate(keys)]
     lines: list[tuple[Any, ...]] = [(rows, size, None, None, None)]
-    for key, it in keys.items():
+    for key, it in enumerate(keys):
         pairs = [(None, None)] if it.is_unbounded else [(_text(low), _text(high)) for low, high in it.pairs]
         lines += [(None, None, key, low, high) for low, high in pairs]
     kinds = (pa.int64(), pa.int64(), pa.int32(), pa.string(), pa.string())

@@ -24,7 +24,7 @@ def batch(*columns: Any) -> pa.RecordBatch:
 
 
 def of_tasks(tasks: Sequence[Sequence[pa.RecordBatch]], *kinds: Any) -> KeySummary:
-    lines = [Row(**line) for batches in tasks for it in summarize(batches) for line in it.to_pylist()]
+    lines = [Row(**line) for batches in tasks for it in summarize(batches, len(kinds)) for line in it.to_pylist()]
     return add_up(lines, kinds, most=MOST)
 
 
