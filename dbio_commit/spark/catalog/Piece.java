@@ -24,6 +24,11 @@ public class Piece {
   public boolean isDeterministic() { return expression.deterministic(); }
   public boolean readsTables() { return SubqueryExpression$.MODULE$.hasSubquery(expression); }
 
+  /** The id of the column that it is; "" if it is another expression. */
+  public String id() {
+    return expression instanceof AttributeReference ? ((AttributeReference) expression).exprId().toString() : "";
+  }
+
   /** What follows from the condition, in SQL; "" if nothing does. */
   public String text() {
     String text = texts.of(expression);

@@ -142,14 +142,15 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     return new Piece(pin.in(expression), texts);
   }
 
-  /** In turns: what is set, as `Piece.keyOf` says; its value; and the column that it is, or is in. */
+  /** In turns: what is set, as `Piece.keyOf` says; its value; and the column that it is in, or "" if it is a column. */
   private static Object[] assigned(Seq assignments, ConditionText texts, Pin pin) {
     Object[] found = new Object[3 * assignments.size()];
     for (int i = 0; i < assignments.size(); i++) {
       Assignment one = (Assignment) assignments.apply(i);
-      found[3 * i] = Piece.keyOf(one);
+      String key = Piece.keyOf(one);
+      found[3 * i] = key;
       found[3 * i + 1] = piece(Piece.valueOf(one), texts, pin);
-      found[3 * i + 2] = new Piece(Piece.columnOf(one), texts);
+      found[3 * i + 2] = key.indexOf('\0') < 0 ? "" : new Piece(Piece.columnOf(one), texts);
     }
     return found;
   }

@@ -62,7 +62,7 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql) ->
     _check(nothing, where)
     fields = columns_named(rewrite.schema, values)
     refuse_no_texts(values)
-    new = assign(nothing, [(values[given], field) for given, field in fields.items()])
+    new = assign(lambda: nothing, [(values[given], field) for given, field in fields.items()])
     files = rewrite.files(text_of(where))
     with rewrite.begin(depends_on(where, *values.values()), changes=bool(files)) as rewriting:
         counts = Counter[Fate]()

@@ -89,14 +89,8 @@ class _Merge:
                 f"the source has a column {min(clash)}, a name that dbio uses itself in a merge; rename the column"
             )
         self._rewrite, self._clauses, self._named = rewrite, clauses, named
-        no_target = rewrite.no_rows().alias(TARGET)
-        no_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
-        both = no_target.crossJoin(no_source)
-        self._scopes: Mapping[RowKind, DataFrame] = {
-            "matched": both,
-            "not_matched": no_source,
-            "not_matched_by_source": no_target,
-        }
+        self._columns: dict[str, Column] = {}
+        self._given = source
         of_target = [_name(TARGET, name) for name in rewrite.schema.fieldNames()]
         of_source = [_name(SOURCE, name) for name in source.columns]
         self._seen: Mapping[RowKind, Sequence[str]] = {
@@ -113,19 +107,18 @@ class _Merge:
             self._on, self._keys_match = _condition(on, rewrite.schema, source)
             self._asked_on = self._on
         if self._keys_match is None:
-            check(both, self._on, name="on")
-        else:
-            both.where(self._keys_match).schema  # noqa: B018  (as in `check`)
+            check(self._scopes["matched"], self._on, name="on")
+        elif not isinstance(on, Planned):
+            self._scopes["matched"].where(self._keys_match).schema  # noqa: B018  (as in `check`)
         for clause in clauses:
             if isinstance(clause.where, Planned):
                 clause.where.check(name=f"when_{clause.rows}")
             elif clause.where is not None:
                 for rows in self._asked(clause):
                     check(self._scopes[rows], clause.where, name=f"when_{clause.rows}")
-        self._all_of_source = no_source
         if rewrite.with_default and any(clause.action == "insert" for clause in clauses):
             source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
-            self._all_of_source = named(rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
+        self._with_defaults = source
         keys = Keys.of(self._on, rewrite.schema, source)
         if self._keys_match is not None and not isinstance(on, Planned):
             keys.refuse_inexact()
@@ -133,6 +126,21 @@ class _Merge:
         # Read once: its rows must not change between the search for matches and the write.
         self._source = source.localCheckpoint(eager=False)
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
+
+    @cached_property
+    def _scopes(self) -> Mapping[RowKind, DataFrame]:
+        """By the rows of a clause: an empty DataFrame with the columns that its texts may use."""
+        target, source = self._rewrite.no_rows().alias(TARGET), self._nothing_of(self._given)
+        return {"matched": target.crossJoin(source), "not_matched": source, "not_matched_by_source": target}
+
+    def _nothing_of(self, source: DataFrame) -> DataFrame:
+        return self._named(self._rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
+
+    def _of_source(self, name: str) -> Column:
+        """The same object for the same column."""
+        if name not in self._columns:
+            self._columns[name] = _of(SOURCE, name)
+        return self._columns[name]
 
     def _asked(self, clause: Clause) -> Iterable[RowKind]:
         """The rows against which texts of the clause are checked: its own kind; over Connect, also matched pairs."""
@@ -160,7 +168,7 @@ class _Merge:
                     "values for the columns that it shall set"
                 )
             given = {
-                name: _of(SOURCE, known.get(name) or known[name.lower()])
+                name: self._of_source(known.get(name) or known[name.lower()])
                 for name in schema.fieldNames()
                 if name not in lacking
             }
@@ -174,10 +182,10 @@ class _Merge:
         columns = [(value, fields[name]) for name, value in given.items() if not isinstance(value, str)]
         exact = keys if clause.action == "insert" else ()
         values = {
-            **assign(self._scopes[clause.rows], texts, exact=exact),
-            **assign(self._all_of_source, columns, exact=exact),
+            **assign(lambda: self._scopes[clause.rows], texts, exact=exact),
+            **assign(lambda: self._nothing_of(self._with_defaults), columns, exact=exact),
         }
-        for rows in self._asked(clause):
+        for rows in self._asked(clause) if texts else ():
             self._scopes[rows].select(*(f.expr(text) for text, _ in texts)).schema  # noqa: B018  (as in `check`)
         return values
 
@@ -250,7 +258,7 @@ class _Merge:
             # Nested: for one condition "clause and misfit", Spark would compute values for rows of other clauses.
             fates = f.when(by_clause[i], own).otherwise(fates)
         columns = [self._value(field, by_clause, given) for field in self._rewrite.schema.fields]
-        written = [(i, values) for i, values in enumerate(given) if self._clauses[i].action != "delete"]
+        written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
             for name in self._rewrite.generated
@@ -279,6 +287,8 @@ class _Merge:
         """By clause and column: the values, as columns of the joined rows."""
         fitted: list[Mapping[str, Fitted]] = []
         for clause, values in zip(self._clauses, self._values, strict=True):
+            if fitted:  # then `_value` takes those of the first clause
+                values = {name: it for name, it in values.items() if not self._is_one_column(name)}
             texts = {name: it.value for name, it in values.items() if isinstance(it.value, str)}
             read = dict(zip(texts, read_as(both, self._seen[clause.rows], [*texts.values()]), strict=True))
             fitted.append({name: it.fitted(read.get(name)) for name, it in values.items()})
@@ -289,6 +299,8 @@ class _Merge:
     ) -> Column:
         """The value of a column after the merge; null if the task takes it from the file, so Spark need not read it."""
         is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
+        if self._is_one_column(field.name):
+            return given[0][field.name][0]
         value: Column | None = None
         for i, (clause, values) in enumerate(zip(self._clauses, given, strict=True)):
             if field.name in values:
@@ -299,6 +311,10 @@ class _Merge:
                 continue
             value = f.when(by_clause[i], new) if value is None else value.when(by_clause[i], new)
         return f.lit(None).cast(field.dataType) if value is None else value
+
+    def _is_one_column(self, name: str) -> bool:
+        """Whether all clauses give the column the value of one column of the source."""
+        return all(name in values and values[name].is_as(self._values[0][name]) for values in self._values)
 
     def new_rows(self) -> DataFrame:
         """As `rows`, of the source alone: for a merge that needs no row of the table."""

@@ -32,6 +32,11 @@ class Planned:
         return self.piece.text() or None
 
     @cached_property
+    def id(self) -> str | None:
+        """The id of the column that it is; None if it is another expression."""
+        return self.piece.id() or None
+
+    @cached_property
     def columns(self) -> frozenset[str]:
         """The names of the columns that it uses."""
         return frozenset(filter(None, self.piece.columns().split("\0")))

@@ -17,6 +17,8 @@ from dbio_commit.spark.sql.planned import Planned
 from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.versions import error_condition, try_cast
 
+_Rows = Callable[[], DataFrame]
+
 Fitted = tuple[Column, Column | None]
 """A value with the type of its column; and the condition that it does not fit, or None if it always fits."""
 
@@ -28,6 +30,14 @@ class Assigned:
     value: "SqlValue"
     can_misfit: bool
     _fit: Callable[[Column], Fitted]
+
+    def is_as(self, other: "Assigned") -> bool:
+        """Whether both are surely the same column, which always fits."""
+        if self.can_misfit or other.can_misfit:
+            return False
+        if isinstance(self.value, Planned) and isinstance(other.value, Planned):
+            return self.value.id is not None and self.value.id == other.value.id
+        return self.value is other.value and not isinstance(self.value, str)
 
     def fitted(self, given: Column | None = None) -> Fitted:
         """The value for its column. `given` is the value as a column of some rows; None: `value` itself."""
@@ -61,13 +71,13 @@ SqlValue = str | Column | Planned | InFields
 
 
 def assign(
-    rows: DataFrame, values: Sequence[tuple[SqlValue, t.StructField]], *, exact: Collection[str] = ()
+    rows: _Rows, values: Sequence[tuple[SqlValue, t.StructField]], *, exact: Collection[str] = ()
 ) -> dict[str, Assigned]:
     """Checks the values that columns are given. The result is by column.
 
-    The values may use the columns of `rows`, which is an empty DataFrame. Types must fit as for Spark's INSERT. Whether
-    a number is too large is checked row by row; for the columns `exact`, also whether the cast changes a value. Raises
-    InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
+    The values may use the columns of an empty DataFrame, which `rows` gives; analysed values need none. Types must fit
+    as for Spark's INSERT. Whether a number is too large is checked row by row; for the columns `exact`, also whether
+    the cast changes a value. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
     """
     planned = {
         field.name: _fit_fields(rows, value, field)
@@ -80,11 +90,13 @@ def assign(
     if not values:
         return planned
     try:
-        kinds = _kinds(rows, [value for value, _ in values])  # all at once, since each analysis takes milliseconds
+        kinds = _kinds(rows(), [value for value, _ in values])  # all at once, since each analysis takes milliseconds
     except AnalysisException:
-        kinds = [_kind(rows, value, field) for value, field in values]  # one by one, so that the error names the value
+        kinds = [
+            _kind(rows(), value, field) for value, field in values
+        ]  # one by one, so that the error names the value
     if texts := [value for value, _ in values if isinstance(value, str)]:
-        refuse_queries(rows.select(*map(f.expr, texts)), texts, name="value")
+        refuse_queries(rows().select(*map(f.expr, texts)), texts, name="value")
     return planned | {
         field.name: _fit(rows, value, field, kind, exact=field.name in exact)
         for (value, field), kind in zip(values, kinds, strict=True)
@@ -126,7 +138,7 @@ def _kind(rows: DataFrame, value: SqlValue, field: t.StructField) -> t.DataType:
     return kind
 
 
-def _fit(rows: DataFrame, value: SqlValue, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
+def _fit(rows: _Rows, value: SqlValue, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
     own = field.dataType
     if kind.simpleString() == own.simpleString():
         return Assigned(value, False, lambda given: (given, None))
@@ -157,14 +169,15 @@ def _fit(rows: DataFrame, value: SqlValue, field: t.StructField, kind: t.DataTyp
     return Assigned(value, True, fit)
 
 
-def _is_deterministic(rows: DataFrame, value: SqlValue) -> bool:
+def _is_deterministic(rows: _Rows, value: SqlValue) -> bool:
     if isinstance(value, Planned):
         return value.is_deterministic
-    among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else _column(value)
-    return is_deterministic(rows, among.isNotNull())
+    nothing = rows()
+    among = read_as(nothing, ["*"], [value])[0] if isinstance(value, str) else _column(value)
+    return is_deterministic(nothing, among.isNotNull())
 
 
-def _fit_fields(rows: DataFrame, value: InFields, field: t.StructField) -> Assigned:
+def _fit_fields(rows: _Rows, value: InFields, field: t.StructField) -> Assigned:
     """The column with its new fields, each fitted to its type."""
     fitted: dict[tuple[str, ...], Fitted] = {}
     for path, given in value.values.items():

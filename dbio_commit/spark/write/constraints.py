@@ -226,7 +226,7 @@ class _BoundConstraints:
             with self._explained(f"{which}.{column}", sql):
                 if which == GENERATED:
                     check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
-                value, misfit = assign(rows, [(sql, field)])[field.name].fitted()
+                value, misfit = assign(lambda: rows, [(sql, field)])[field.name].fitted()
                 if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
                     raise InvalidInputError(
                         f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold this value"
