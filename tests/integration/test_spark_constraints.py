@@ -179,6 +179,31 @@ def test_a_merge_fills_in_and_checks_what_it_inserts_and_updates(spark: "SparkSe
             dbio.merge(spark, path, source, ["id"], [dbio.when_matched().update(values)])
 
 
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_a_generated_column_that_all_clauses_of_a_merge_give_must_be_what_it_would_be(
+    spark: "SparkSession", path: str, by_sql: bool
+) -> None:
+    dbio.enable(spark)
+    columns = "id, n, kind, ts, day"
+    good = events(spark, (1, 5, "click", "2026-11-25 10:00:00", "2026-11-25"), columns=columns)
+
+    def merge(source: "DataFrame") -> None:
+        if not by_sql:
+            dbio.merge(spark, path, source, ["id"])
+            return
+        source.createOrReplaceTempView("given")
+        spark.sql(
+            f"MERGE INTO dbio.`{path}` t USING given s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    merge(good)
+    assert str(only(spark, path, 1).day) == "2026-11-25"
+    for other in (1, 2):
+        with pytest.raises(InvalidInputError, match=r"1 row violates generated\.day"):
+            merge(good.selectExpr(f"bigint({other}) AS id", "n", "kind", "ts", "DATE'2020-01-01' AS day"))
+
+
 def test_data_that_replaces_rows_by_a_condition_is_filled_in_before_it_is_asked(
     spark: "SparkSession", path: str
 ) -> None:

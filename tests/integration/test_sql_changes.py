@@ -466,6 +466,38 @@ def test_a_statement_lists_the_log_once_for_each_table_and_a_function_once(
         assert listed == [path]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("n = s.n", "n = s.n"),  # one column of the source
+        ("n = s.n", "n = s.other"),
+        ("n = s.n + 1", "n = s.n + 1"),
+        ("n = 10 div s.n", "n = 10 div s.other"),  # each fails for rows of the other clause
+        ("n = s.n", "kind = s.kind"),
+    ],
+)
+@pytest.mark.parametrize("deletes", [False, True])
+def test_clauses_of_a_merge_give_their_own_values(
+    spark: SparkSession, path: str, first: str, second: str, deletes: bool
+) -> None:
+    spark.sql(
+        "SELECT * FROM VALUES (2L, 'two', 5, 0), (3L, 'three', 0, 2), (4L, 'four', 1, 1) AS it(id, kind, n, other)"
+    ).createOrReplaceTempView("given")
+    spark.sql(
+        f"MERGE INTO dbio.`{path}` t USING given s ON t.id = s.id "
+        f"{'WHEN MATCHED AND s.id = 4 THEN DELETE ' if deletes else ''}"
+        f"WHEN MATCHED AND s.id = 2 THEN UPDATE SET {first} WHEN MATCHED AND s.id = 3 THEN UPDATE SET {second}"
+    )
+    values: dict[str, Any] = {"s.n": {2: 5, 3: 0}, "s.other": {2: 0, 3: 2}, "s.n + 1": {2: 6, 3: 1}}
+    values |= {"10 div s.n": {2: 2}, "10 div s.other": {3: 5}, "s.kind": {3: "three"}}
+    expected: dict[int, tuple[Any, ...] | None] = {4: None} if deletes else {}
+    for id, text in ((2, first), (3, second)):
+        column, value = text.split(" = ")
+        row = {"kind": f"k{id}", "n": id, column: values[value][id]}
+        expected[id] = (id, row["kind"], row["n"])
+    assert rows(spark, path) == changed(expected)
+
+
 def costs(spark: SparkSession, patch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], tuple[int, int]]:
     """The result counts the jobs, and the calls between Python and the JVM, of the second run of what it is given."""
     inner, calls = ClientServerConnection.send_command, [0]
