@@ -17,10 +17,9 @@ import dbio_commit as dbio
 from dbio_commit.base.errors import UnsupportedStoreError
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session import jvm as java
-from dbio_commit.spark.ship import packed
+from dbio_commit.spark.ship import batches, packed
 from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack
 from dbio_commit.spark.ship.packed import VALUE_BYTES, pack_rows
-from dbio_commit.spark.write import written
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
@@ -84,7 +83,7 @@ def test_files_of_coded_rows_tell_what_those_of_plain_rows_do(
         "cast(id % 2 AS decimal(4, 1)) AS d",
     )
     coded = dbio.write(df, tmp_path / "coded", partition_by=partition_by)
-    monkeypatch.setattr(written, "pack", lambda df, *, coded, **more: pack(df, **more))
+    monkeypatch.setattr(batches, "pack", lambda df, *, coded, **more: pack(df, **more))
     plain = dbio.write(df, tmp_path / "plain", partition_by=partition_by)
     assert len(coded.files) == len(plain.files) > 1
     for one, other in zip(*(sorted(it.files, key=_place) for it in (coded, plain)), strict=True):
