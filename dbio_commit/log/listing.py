@@ -53,7 +53,7 @@ STATISTICS_BYTES = 256 * 1024**2
 """If the uncovered commit markers of a state are larger than this together, their statistics are not kept in memory.
 Checkpoints of vacuum and of writers keep the markers below it."""
 
-_ROOT_BYTES = 8 * 1024**2
+_ROOT_BYTES = 32 * 1024**2
 """A checkpoint with parts that follows another one covers about so many bytes of markers. It costs little more than
 what is new, so several cost no more than one, and take less memory."""
 
