@@ -321,8 +321,8 @@ def _checkpoints(bench: Bench, it: State, path: Path, form: str) -> Iterator[_Ma
             answer = _in_a_process("checkpoint", str(copy), {}, form)
             made = [file for file in copy.iterdir() if file.name not in before]
             written = sum(file.stat().st_size for file in made)
-            roots = [_read(file) for file in made if file.name.startswith(Kind.CHECKPOINT)]  # several, of large markers
-            new = written if form == VERSION_1 else sum(map(new_bytes, roots))
+            roots = [file for file in made if file.name.startswith(Kind.CHECKPOINT)]  # several, of large markers
+            new = written if form == VERSION_1 else sum(new_bytes(_read(root)) for root in roots)
             yield _Made(new, written, answer["seconds"])
             for tid in tids:  # as vacuum purges them
                 (copy / names.committed(tid)).unlink()

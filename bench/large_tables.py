@@ -76,18 +76,12 @@ def make_ours(root: Path, files: int, commits: int) -> None:
 
 
 LARGE = 2_000_000
-"""From so many files on, a table of dbio_commit has a checkpoint, and one of Delta a checkpoint of version 2."""
-
-SIDECAR_FILES = 200_000
-"""How many files a sidecar of such a checkpoint has."""
+"""From so many files on, a table of dbio_commit has a checkpoint."""
 
 
 def make_delta(root: Path, files: int, commits: int) -> None:
     """And a checkpoint of all, as Delta's own writers leave them."""
     shutil.rmtree(root, ignore_errors=True)
-    if files >= LARGE:
-        _make_delta_checkpoint(root / "_delta_log", files, commits)
-        return
     from deltalake import DeltaTable, Schema
 
     DeltaTable.create(str(root), Schema.from_json(json.dumps(COLUMNS)), partition_by=["day"])
@@ -95,53 +89,6 @@ def make_delta(root: Path, files: int, commits: int) -> None:
         lines = [json.dumps({"add": _delta_add(file, it)}) for file in it.files]
         (root / "_delta_log" / f"{version:020d}.json").write_text("\n".join(lines))
     DeltaTable(str(root)).create_checkpoint()
-
-
-def _make_delta_checkpoint(log: Path, files: int, commits: int) -> None:
-    """A checkpoint with sidecars of all files, and the version that it is of. Nothing else could make it in time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    (log / "_sidecars").mkdir(parents=True)
-    features = ["v2Checkpoint"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
-    metadata = {
-        "id": "6def5b7b-0608-4299-b0fd-163011e8c988",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(COLUMNS),
-        "partitionColumns": ["day"],
-        "configuration": {"delta.checkpointPolicy": "v2"},
-    }
-    texts = pa.map_(pa.string(), pa.string())
-    add = pa.struct(
-        [
-            ("path", pa.string()),
-            ("partitionValues", texts),
-            ("size", pa.int64()),
-            ("modificationTime", pa.int64()),
-            ("dataChange", pa.bool_()),
-            ("stats", pa.string()),
-        ]
-    )
-    sidecars: list[dict[str, Any]] = []
-    adds = (_delta_add(file, it) for it in _commits(files, commits) for file in it.files)
-    while some := [*islice(adds, SIDECAR_FILES)]:
-        each = [{**it, "partitionValues": [*it["partitionValues"].items()]} for it in some]
-        path = log / "_sidecars" / f"{len(sidecars):08}-0608-4299-b0fd-163011e8c988.parquet"
-        pq.write_table(pa.table({"add": pa.array(each, add)}), path)
-        sidecars.append({"path": path.name, "sizeInBytes": path.stat().st_size, "modificationTime": 0})
-    told: list[dict[str, Any]] = [
-        {"checkpointMetadata": {"version": 0}},
-        {"protocol": protocol},
-        {"metaData": metadata},
-    ]
-    told += [{"sidecar": it} for it in sidecars]
-    (log / "00000000000000000000.checkpoint.6def5b7b-0608-4299-b0fd-163011e8c988.json").write_text(_lines(told))
-    (log / f"{0:020}.json").write_text(_lines([{"protocol": protocol}, {"metaData": metadata}]))
-
-
-def _lines(actions: list[dict[str, Any]]) -> str:
-    return "\n".join(map(json.dumps, actions))
 
 
 def _delta_add(file: FileInfo, commit: _Commit) -> dict[str, Any]:

@@ -54,8 +54,8 @@ STATISTICS_BYTES = 256 * 1024**2
 Checkpoints of vacuum and of writers keep the markers below it."""
 
 _ROOT_BYTES = 32 * 1024**2
-"""A checkpoint with parts that follows another one covers about so many bytes of markers. It costs little more than
-what is new, so several cost no more than one, and take less memory."""
+"""A checkpoint with parts that follows another one covers about so many bytes of markers, so that it takes less memory.
+With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times what is new."""
 
 _SOON = 4
 """A writer writes a checkpoint at once if the uncovered markers are larger than this part of STATISTICS_BYTES."""

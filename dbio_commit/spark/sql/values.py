@@ -92,9 +92,7 @@ def assign(
     try:
         kinds = _kinds(rows(), [value for value, _ in values])  # all at once, since each analysis takes milliseconds
     except AnalysisException:
-        kinds = [
-            _kind(rows(), value, field) for value, field in values
-        ]  # one by one, so that the error names the value
+        kinds = [_kind(rows(), value, field) for value, field in values]  # one by one: the error names the value
     if texts := [value for value, _ in values if isinstance(value, str)]:
         refuse_queries(rows().select(*map(f.expr, texts)), texts, name="value")
     return planned | {
