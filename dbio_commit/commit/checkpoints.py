@@ -12,10 +12,9 @@ from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import (
-    Turns,
+    AtOnce,
+    Brief,
     are_many,
-    are_too_many,
-    covered_at_once,
     read_checkpoint,
     read_descriptor,
     until_quiet,
@@ -251,16 +250,23 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
     return write_checkpoint(store, clock, snapshot) or caught_up
 
 
-def catch_up(store: Store, clock: Clock) -> str | None:
+def catch_up(store: Store, clock: Clock, *, to_the_end: bool = False) -> str | None:
     """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
 
     So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
-    be made is logged, and ends this: the caller reads the rest without statistics. Returns the name of the last
-    checkpoint, or None. Raises as `read_snapshot` does.
+    be made is logged, and ends this: the caller reads the rest without statistics. With `to_the_end`, a last checkpoint
+    covers the rest, if there was one before it. Returns the name of the last checkpoint, or None. Raises as
+    `read_snapshot` does.
     """
     name = None
-    turns: dict[str, Turns | None] = {}
-    while (state := until_quiet(store, lambda: _read_oldest(store, clock, turns))) is not None:
+    briefs: dict[str, Brief | None] = {}
+    is_last = False
+    while not is_last:
+        state = until_quiet(store, lambda: _read_oldest(store, clock, briefs))
+        if state is None:
+            if not (to_the_end and name):
+                break
+            state, is_last = read_snapshot(store, clock), True
         prove_store(store)
         try:
             name = write_checkpoint(store, clock, state) or name
@@ -270,20 +276,21 @@ def catch_up(store: Store, clock: Clock) -> str | None:
     return name
 
 
-def _read_oldest(store: Store, clock: Clock, turns: dict[str, Turns | None]) -> Snapshot | None:
+def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) -> Snapshot | None:
     """The state after the oldest commits, for a checkpoint of these. None if the next checkpoint can cover all, or if
-    this is no table. `turns`: see `Oldest`."""
+    this is no table. `briefs`: see `Oldest`."""
     log = parse_log(store.list_log())
-    markers, least = log.committed.values(), covered_at_once(is_root=True)
-    if log.descriptor is None or log.dropped is not None or not are_too_many(markers, least):
+    markers, least = log.committed.values(), AtOnce.after(is_root=True)
+    if log.descriptor is None or log.dropped is not None or not least.may_be_less_than(markers):
         return None
     table_id = read_descriptor(store, log).id
     checkpoint = read_checkpoint(store, log, table_id=table_id)
-    oldest = Oldest(covered_at_once(is_root=checkpoint.is_root), turns)
+    oldest = Oldest(AtOnce.after(is_root=checkpoint.is_root), briefs)
     new = log.uncovered(checkpoint.covered)
-    if not are_too_many(new.values(), oldest.most):
+    if not oldest.most.may_be_less_than(new.values()):
         return None
-    if not are_too_many((new[tid] for tid in oldest.read(store, new, table_id=table_id)), oldest.most):
+    read = oldest.read(store, new, table_id=table_id)
+    if oldest.most.weigh((new[tid], brief) for tid, brief in read.items()) <= oldest.most.bytes:
         return None
     settled = read_settled(store, clock, log, oldest=oldest)
     settled.markers.only_valid(ignore_corrupt=False)

@@ -65,6 +65,8 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
     if before.is_root and old is None:
         raise InvalidInputError(PICKLED)
     adds = old is not None and checkpoint.commits is snapshot.transactions
+    # Before the new rows are in memory, since it may read all old ones.
+    state = _state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts)
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
         known = [commit for commit in snapshot.transactions if commit.tid in old.tids]
@@ -80,7 +82,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         *_write(store, number, "files", pieces, since=number, until=number),
         *_write(store, number, "commits", [Piece([commits])], since=number, until=number),
     ]
-    state = _state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts)
+    del new, commits, pieces  # before parts are merged
     return _merged(store, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
 
 

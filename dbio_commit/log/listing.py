@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
-from dbio_commit.log.recall import is_recalled, recall
+from dbio_commit.log.recall import is_recalled, recall, recall_last
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
@@ -53,9 +53,13 @@ STATISTICS_BYTES = 256 * 1024**2
 """If the uncovered commit markers of a state are larger than this together, their statistics are not kept in memory.
 Checkpoints of vacuum and of writers keep the markers below it."""
 
-_ROOT_BYTES = 32 * 1024**2
-"""A checkpoint with parts that follows another one covers about so many bytes of markers, so that it takes less memory.
-With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times what is new."""
+_ROOT_BYTES, _ROOT_PATHS = 32 * 1024**2, 100_000
+"""A checkpoint with parts that follows another one covers about so many bytes of markers, and so many paths in them:
+then it takes less memory. With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times
+what is new."""
+
+_PATH_BYTES = 100
+"""About the least that a path takes in a marker."""
 
 _SOON = 4
 """A writer writes a checkpoint at once if the uncovered markers are larger than this part of STATISTICS_BYTES."""
@@ -205,8 +209,7 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     from dbio_commit.log.parts.reader import PartReader
 
     def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
-        entry = log.checkpoints[root.number]
-        return recall(store, table_id, entry._replace(path=f"{entry.path} {what}"), read, bytes=bytes)
+        return recall_last(store, table_id, what, log.checkpoints[root.number], read, bytes=bytes)
 
     reader = PartReader(store, root.number, newest=newest)
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
@@ -317,15 +320,35 @@ class Markers(NamedTuple):
         return self
 
 
-def are_too_many(markers: Iterable[Entry], most: int | None = None) -> bool:
-    """Whether these markers have more bytes together. By default: so many that readers do not keep their statistics."""
-    return _total_bytes(markers) > (STATISTICS_BYTES if most is None else most)
+def are_too_many(markers: Iterable[Entry]) -> bool:
+    """Whether these markers have so many bytes together that readers do not keep their statistics."""
+    return _total_bytes(markers) > STATISTICS_BYTES
 
 
-def covered_at_once(*, is_root: bool) -> int:
-    """How many bytes of markers one checkpoint covers at most, unless it covers one marker; `is_root`: whether the
-    checkpoint before it has parts."""
-    return min(_ROOT_BYTES, STATISTICS_BYTES) if is_root else STATISTICS_BYTES
+class AtOnce(NamedTuple):
+    """How much one checkpoint covers at most, unless it covers one marker."""
+
+    bytes: int
+    """Of markers."""
+    paths: int | None = None
+    """That the markers add and remove. None: any number."""
+
+    @classmethod
+    def after(cls, *, is_root: bool) -> Self:
+        """`is_root`: whether the checkpoint before it has parts."""
+        return cls(min(_ROOT_BYTES, STATISTICS_BYTES), _ROOT_PATHS) if is_root else cls(STATISTICS_BYTES)
+
+    def may_be_less_than(self, markers: Iterable[Entry]) -> bool:
+        """Whether the markers may be more, by their sizes alone."""
+        least = self.bytes if self.paths is None else min(self.bytes, self.paths * _PATH_BYTES)
+        return _total_bytes(markers) > least
+
+    def weigh(self, markers: Iterable[tuple[Entry, "Brief"]]) -> int:
+        """How much these markers are, of `bytes`."""
+        size = paths = 0
+        for entry, brief in markers:
+            size, paths = size + _total_bytes([entry]), paths + brief.paths
+        return size if self.paths is None else max(size, paths * self.bytes // self.paths)
 
 
 def are_many(markers: Iterable[Entry]) -> bool:
@@ -337,51 +360,55 @@ def _total_bytes(markers: Iterable[Entry]) -> int:
     return sum(min(entry.size, MAX_BYTES) for entry in markers)  # a marker that is too large is not read
 
 
-class Turns(NamedTuple):
-    """The turns that a commit marker records."""
+class Brief(NamedTuple):
+    """A commit marker in brief: what decides which checkpoint covers it."""
 
-    own: int = 0
+    turn: int = 0
     """Its own turn; 0 for none."""
     known: int = 0
     """The highest turn that had been taken, as far as it records that."""
+    paths: int = 0
+    """How many paths it adds and removes."""
 
     @classmethod
-    def of(cls, info: CommitInfo | None) -> "Turns":
-        own = (info and info.turn) or 0
-        return cls(own, max(own, (info and info.schema_turn) or 0))
+    def of(cls, marker: CommitMarker) -> Self:
+        info = marker.dbio_commit
+        turn = (info and info.turn) or 0
+        known = max(turn, (info and info.schema_turn) or 0)
+        return cls(turn, known, len(marker.added) + len(marker.removed))
 
 
 def in_parts(
-    markers: Mapping[str, Entry], most: int | None = None, *, turns: Mapping[str, Turns] | None = None
+    markers: Mapping[str, Entry], most: AtOnce | None = None, *, briefs: Mapping[str, Brief] | None = None
 ) -> list[dict[str, Entry]]:
-    """Commit markers by tid, oldest first, in parts that have at most `most` bytes, by default STATISTICS_BYTES.
+    """Commit markers by tid, oldest first, in parts of at most `most`, by default of STATISTICS_BYTES.
 
     Markers of the same time are in one part unless they are `are_too_many`, since the markers among them define their
-    order. A marker with a turn comes in no later part than those that know of this turn; `turns` has them by tid.
+    order. A marker with a turn comes in no later part than those that know of this turn; `briefs` has them by tid.
     """
-    turns = turns or {}
-    times = _in_turn(markers, turns)
+    most, known = most or AtOnce(STATISTICS_BYTES), briefs or {}
+    times = _in_turn(markers, known)
 
     def order(tid: str) -> tuple[datetime, int, bool, str]:
-        own, known = turns.get(tid, Turns())
-        return times[tid], own or known, not own, tid
+        it = known.get(tid, Brief())
+        return times[tid], it.turn or it.known, not it.turn, tid
 
     listed = sorted(markers.items(), key=lambda it: order(it[0]))
     together = [list(same) for _, same in groupby(listed, key=lambda it: times[it[0]])]
     units = [unit for same in together for unit in ([[it] for it in same] if are_too_many(_entries(same)) else [same])]
-    parts = _pack(units, lambda unit: _total_bytes(_entries(unit)), STATISTICS_BYTES if most is None else most)
+    parts = _pack(units, lambda unit: most.weigh((entry, known.get(tid, Brief())) for tid, entry in unit), most.bytes)
     return [dict(chain.from_iterable(part)) for part in parts]
 
 
-def _in_turn(markers: Mapping[str, Entry], turns: Mapping[str, Turns]) -> Mapping[str, datetime]:
+def _in_turn(markers: Mapping[str, Entry], briefs: Mapping[str, Brief]) -> Mapping[str, datetime]:
     """The times of the markers, by tid; that of a marker with a turn is not later than those that know of the turn."""
     times = {tid: entry.modified for tid, entry in markers.items()}
-    known = sorted(((turns[tid].known, times[tid]) for tid in times.keys() & turns.keys()), reverse=True)
+    known = sorted(((briefs[tid].known, times[tid]) for tid in times.keys() & briefs.keys()), reverse=True)
     numbers = [-number for number, _ in known]
     earliest = [*accumulate((time for _, time in known), min)]  # of those that know of at least this turn
-    for tid in times.keys() & turns.keys():
-        if own := turns[tid].own:
-            times[tid] = earliest[bisect_right(numbers, -own) - 1]
+    for tid in times.keys() & briefs.keys():
+        if turn := briefs[tid].turn:
+            times[tid] = earliest[bisect_right(numbers, -turn) - 1]
     return times
 
 
@@ -404,18 +431,18 @@ def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator
         yield some
 
 
-def read_turns(
+def read_briefs(
     store: Store, markers: Mapping[str, Entry], *, table_id: str | None, remembers: bool
-) -> dict[str, Turns | None]:
-    """The turns of the commit markers of a table, by tid; None if a marker is another table's. Markers that cannot be
-    read have none. Few markers are in memory at a time; `remembers`: see `read_markers`."""
-    found: dict[str, Turns | None] = {}
+) -> dict[str, Brief | None]:
+    """The commit markers of a table in brief, by tid; None if a marker is another table's. Those that cannot be read
+    have no turns and no paths. Few markers are in memory at a time; `remembers`: see `read_markers`."""
+    found: dict[str, Brief | None] = {}
     for some in _pack(markers.items(), lambda it: _total_bytes([it[1]]), _ROOT_BYTES):
         entries = [entry for _, entry in some]
         read = read_markers(store, entries, scope=Scope.TABLE, table_id=table_id, remembers=remembers)
         for tid, entry in some:
-            info = read.valid[entry.path].dbio_commit if entry.path in read.valid else None
-            found[tid] = None if entry.path in read.strange else Turns.of(info)
+            brief = Brief.of(read.valid[entry.path]) if entry.path in read.valid else Brief()
+            found[tid] = None if entry.path in read.strange else brief
     return found
 
 

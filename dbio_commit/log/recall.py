@@ -5,6 +5,7 @@ Therefore a `Table`, a stream or the service reads only new objects when it read
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar, cast
 
 from cachetools import LRUCache
@@ -133,6 +134,27 @@ def _recall(
         return read()
     key = _key(store, table_id, entry)._replace(is_lean=is_lean)
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
+
+
+def recall_last(
+    store: Store, table_id: str | None, what: str, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
+) -> _T:
+    """As `recall`, for what `read` makes of an object that others take the place of: a checkpoint.
+
+    Of each table, and for each `what`, only that of the last object is remembered.
+    """
+    if table_id is None:
+        return read()
+    key = _key(store, table_id, entry._replace(path=what, size=0, modified=_ANY_TIME))
+    kept = cast("tuple[Entry, _T] | None", MEMORY.find(key))
+    if kept is not None and kept[0] == entry:
+        return kept[1]
+    value = read()
+    MEMORY.keep(key, (entry, value), bytes=bytes(value) + _AT_LEAST)
+    return value
+
+
+_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _key(store: Store, table_id: str, entry: Entry) -> ObjectKey:

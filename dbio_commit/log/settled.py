@@ -8,7 +8,16 @@ from functools import partial
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
-from dbio_commit.log.listing import Markers, Turns, in_parts, read_checkpoint, read_descriptor, read_markers, read_turns
+from dbio_commit.log.listing import (
+    AtOnce,
+    Brief,
+    Markers,
+    in_parts,
+    read_briefs,
+    read_checkpoint,
+    read_descriptor,
+    read_markers,
+)
 from dbio_commit.protocol.as_of import redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
@@ -98,16 +107,16 @@ class Oldest:
     """Of the markers that no checkpoint covers, the oldest, and no turn without the turns before it. None of them is
     another table's: no checkpoint ever covers those."""
 
-    most: int
-    """They have at most so many bytes together, unless it is only one."""
-    turns: dict[str, Turns | None]
-    """Those that are known, as by `read_turns`. Reading adds others to it."""
+    most: AtOnce
+    """They are at most so much together, unless it is only one."""
+    briefs: dict[str, Brief | None]
+    """Those that are known, as by `read_briefs`. Reading adds others to it."""
 
-    def read(self, store: Store, markers: Mapping[str, Entry], *, table_id: str) -> dict[str, Turns]:
-        """The turns of those of the markers that are not another table's."""
-        new = {tid: entry for tid, entry in markers.items() if tid not in self.turns}
-        self.turns.update(read_turns(store, new, table_id=table_id, remembers=False))
-        return {tid: turns for tid in markers if (turns := self.turns[tid]) is not None}
+    def read(self, store: Store, markers: Mapping[str, Entry], *, table_id: str) -> dict[str, Brief]:
+        """Those of the markers that are not another table's, in brief."""
+        new = {tid: entry for tid, entry in markers.items() if tid not in self.briefs}
+        self.briefs.update(read_briefs(store, new, table_id=table_id, remembers=False))
+        return {tid: brief for tid in markers if (brief := self.briefs[tid]) is not None}
 
 
 def read_settled(
@@ -140,7 +149,7 @@ def read_settled(
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
         log = replace(log, committed=counts)
-        read = partial(_turns if oldest is None else oldest.read, store, table_id=descriptor.id)
+        read = partial(_in_brief if oldest is None else oldest.read, store, table_id=descriptor.id)
         log = _with_earlier_turns(log, checkpoint, read)
         if oldest is not None:
             log = _only_oldest(log, checkpoint, oldest.most, read)
@@ -156,10 +165,10 @@ def read_settled(
     )
 
 
-def _only_oldest(log: Log, checkpoint: Checkpoint, most: int, read: "_ReadTurns") -> Log:
+def _only_oldest(log: Log, checkpoint: Checkpoint, most: AtOnce, read: "_ReadBriefs") -> Log:
     new = log.uncovered(checkpoint.covered)
-    turns = read(new)
-    parts = in_parts({tid: new[tid] for tid in turns}, most, turns=turns)
+    briefs = read(new)
+    parts = in_parts({tid: new[tid] for tid in briefs}, most, briefs=briefs)
     first = parts[0] if parts else {}
     later = {tid: entry for tid, entry in new.items() if tid not in first}
     counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}
@@ -186,21 +195,21 @@ def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> 
     return replace(log, checkpoints=count, refusals={**found.refusals, **taken})
 
 
-_ReadTurns = Callable[[Mapping[str, Entry]], Mapping[str, Turns]]
-"""Reads the turns of markers, by tid, except for another table's."""
+_ReadBriefs = Callable[[Mapping[str, Entry]], Mapping[str, Brief]]
+"""Reads markers in brief, by tid, except for another table's."""
 
 
-def _turns(store: Store, markers: Mapping[str, Entry], *, table_id: str) -> Mapping[str, Turns]:
-    found = read_turns(store, markers, table_id=table_id, remembers=True)
-    return {tid: turns for tid, turns in found.items() if turns is not None}
+def _in_brief(store: Store, markers: Mapping[str, Entry], *, table_id: str) -> Mapping[str, Brief]:
+    found = read_briefs(store, markers, table_id=table_id, remembers=True)
+    return {tid: brief for tid, brief in found.items() if brief is not None}
 
 
-def _with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadTurns) -> Log:
+def _with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadBriefs) -> Log:
     """With all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
     if not log.later:
         return log
     last = max((it.known for it in read(log.uncovered(checkpoint.covered)).values()), default=0)
-    earlier = {tid for tid, it in read(log.later).items() if 0 < it.own <= last} if last else set[str]()
+    earlier = {tid for tid, it in read(log.later).items() if 0 < it.turn <= last} if last else set[str]()
     return replace(
         log,
         committed={**log.committed, **{tid: log.later[tid] for tid in earlier}},

@@ -6,7 +6,7 @@ writes them.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -272,18 +272,23 @@ _PATTERN = "*?[]{"
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
-    """`check_path` for all paths, by a few scans of one long text: a reader checks tens of thousands."""
-    joined = _as_one(paths)
-    if not _lacks(joined, _SUSPECT) or _MAY_LEAD_OUT.search(joined) or max(map(len, paths)) > _MAX_PATH:
-        for path in paths:
-            check_path(path, where=where)
+    """`check_path` for all paths, by a few scans of long texts: a reader checks tens of thousands."""
+    for some in _in_runs(paths):
+        joined = _as_one(some)
+        if not _lacks(joined, _SUSPECT) or _MAY_LEAD_OUT.search(joined) or max(map(len, some)) > _MAX_PATH:
+            for path in some:
+                check_path(path, where=where)
 
 
 def check_visible(paths: Sequence[str], *, where: str) -> None:
     """As `check_paths`, for paths that a marker adds: readers must also take each for data, and other tools for one
     file."""
-    if _are_surely_visible(_as_one(paths)) and max(map(len, paths), default=0) <= _MAX_PATH:
-        return
+    for some in _in_runs(paths):
+        if not _are_surely_visible(_as_one(some)) or max(map(len, some)) > _MAX_PATH:
+            _check_each_visible(some, where=where)
+
+
+def _check_each_visible(paths: Sequence[str], *, where: str) -> None:
     for path in paths:
         check_path(path, where=where)
         if is_pattern(path):
@@ -312,6 +317,15 @@ def _are_surely_visible(joined: bytes) -> bool:
     """The same for paths in a text, in UTF-8, with a slash before and after each of them, but for their lengths."""
     may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
     return not may_hide and _lacks(joined, _SUSPECT_IN_VISIBLE)
+
+
+_CHECKED_AT_ONCE = 16_384
+"""How many paths are checked as one text, of which there are several copies meanwhile."""
+
+
+def _in_runs(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(paths), _CHECKED_AT_ONCE):
+        yield paths[start : start + _CHECKED_AT_ONCE]
 
 
 def _as_one(paths: Sequence[str]) -> bytes:

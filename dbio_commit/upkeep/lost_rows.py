@@ -122,7 +122,8 @@ class _Rows:
     def decided(self) -> list[Decided]:
         """The transactions with the paths that are known, without statistics."""
         try:
-            return rows.decode_commits(self.commits, self.slices, bounds=lambda columns, *_: _Unread(columns))
+            commits = rows.commit_rows(self.commits)
+            return rows.decode_commits(commits, self.slices, bounds=lambda columns, *_: _Unread(columns))
         except ValueError as error:
             raise CannotRebuild(f"the intact parts contradict each other: {error}") from None
 

@@ -90,9 +90,18 @@ class StoredCommits(CommitsInParts):
 
     @cached_property
     def _outlines(self) -> Sequence[Decided]:
-        return self.decode(self.table, rows.together([]))
+        return self._decode(self._rows, rows.together([]))
 
-    def decode(self, commits: pa.Table, files: pa.Table) -> list[Decided]:
+    @cached_property
+    def _rows(self) -> Sequence[rows.CommitRow]:
+        """Decoded once: a table in slices has most transactions in each of them."""
+        try:
+            with collector_paused():
+                return rows.commit_rows(self.table)
+        except (ValueError, CorruptMarkerError) as error:
+            raise self.reader.unreadable(error) from None
+
+    def _decode(self, commits: Iterable[rows.CommitRow], files: pa.Table) -> list[Decided]:
         """The transactions in these rows, with those of their paths that are in the rows of files.
 
         All other paths count as forgotten. Raises CheckpointLostError for rows that no writer makes.
@@ -111,8 +120,7 @@ class StoredCommits(CommitsInParts):
 
     def whole(self, tids: Collection[str]) -> list[Decided]:
         wanted = {tid: self.firsts[tid] or 0 for tid in tids if tid in self.tids}
-        commits = self.table.filter(pc.is_in(self.table["tid"], value_set=rows.texts(wanted)))
-        return self.decode(commits, self.files.of_transactions(wanted))
+        return self._decode([it for it in self._rows if it.tid in wanted], self.files.of_transactions(wanted))
 
     def change_files(self) -> Mapping[str, int]:
         recorded = {
@@ -163,8 +171,8 @@ class StoredCommits(CommitsInParts):
 
     def named(self, files: pa.Table) -> list[Decided]:
         """The transactions of these rows, with those of their paths that are in them."""
-        tids = rows.texts(dict.fromkeys(rows.listed(rows.dictionary(files["tid"]).unique())))
-        return self.decode(self.table.filter(pc.is_in(self.table["tid"], value_set=tids)), files)
+        tids = {*rows.listed(rows.dictionary(files["tid"]).unique())}
+        return self._decode([it for it in self._rows if it.tid in tids], files)
 
     def some(self, files: pa.Table) -> list[Decided]:
         """All transactions, with those of their paths that are in these rows."""
@@ -188,7 +196,7 @@ class StoredCommits(CommitsInParts):
     def _read_all(self) -> tuple[Decided, ...]:
         tables = self.reader.tables(self.files.parts)
         located = [rows.located(table, number) for number, table in enumerate(tables)]
-        return tuple(self.decode(self.table, rows.together(located)))
+        return tuple(self._decode(self._rows, rows.together(located)))
 
     def __len__(self) -> int:
         return len(self.table)

@@ -110,8 +110,7 @@ class PartFiles(FilesInParts):
     @property
     def hides(self) -> bool:
         """Whether a path is removed that no transaction adds, as far as that is known without reading all parts."""
-        added = {path for commit in self._news for path in commit.marker.added}
-        return self._state.hides or not self._removed - added <= self._gone.keys()
+        return self._state.hides or self._lost.hides
 
     @overload
     def __getitem__(self, index: int) -> DataFile: ...
@@ -207,23 +206,29 @@ class PartFiles(FilesInParts):
     def _left(self) -> "_Totals":
         """What the live files in parts add up to."""
         if self._past is None and not self._removed_tids:
-            gone, state = self._gone.values(), self._state
-            lost = sum(size or 0 for size in gone)
-            return _Totals(state.files - len(gone), state.bytes - lost, state.unknown)
+            lost, state = self._lost, self._state
+            return _Totals(state.files - lost.files, state.bytes - lost.bytes, state.unknown)
         found = _Totals()
         for table in self._live():
             found = found.plus(table)
         return found if self._past else found._replace(unknown=self._state.unknown)
 
     @cached_property
-    def _gone(self) -> dict[str, int | None]:
-        """The live paths of the parts that the news remove or replace, with their sizes."""
-        return self._find(self._superseded).live if self._superseded else {}
+    def _lost(self) -> "_Lost":
+        """What the news remove or replace of the live files of the parts."""
+        files = bytes = 0
+        earlier = self._removed.difference(path for commit in self._news for path in commit.marker.added)
+        for table in map(self._counted, self._rows.of_paths(self._superseded)) if self._superseded else ():
+            for row in _dicts(_live_rows(table, self._commit_keys), self._superseded):
+                files += 1
+                bytes += row["size"] or 0
+                earlier.discard(row["path"])
+        return _Lost(files, bytes, hides=bool(earlier))
 
     @cached_property
     def _superseded(self) -> "PathsByDirectory":
         """The paths that the news remove or replace."""
-        return PathsByDirectory(self._removed | self._replaced)
+        return PathsByDirectory(self._removed | self._replaced if self._replaced else self._removed)
 
     @cached_property
     def _replaced(self) -> set[str]:
@@ -394,6 +399,17 @@ class _Totals(NamedTuple):
         return _Totals(
             self.files + table.num_rows, self.bytes + (pc.sum(size).as_py() or 0), self.unknown + size.null_count
         )
+
+
+class _Lost(NamedTuple):
+    """What some transactions take away."""
+
+    files: int
+    """How many live files of earlier ones."""
+    bytes: int
+    """The size of these. Those of unknown size count nothing."""
+    hides: bool
+    """Whether a path is removed that neither they add, nor is live before."""
 
 
 class _Gone:

@@ -1,6 +1,6 @@
 """What a checkpoint adds to the parts of the one before it: rows for all that differs. No input or output."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -29,26 +29,30 @@ def find_news(
     """
     old = {commit.tid: commit for commit in before}
     placed = places(after, keys)
-    files: list[FileRow] = []
     commits: list[tuple[Decided, Key, Counts]] = []
     moved: dict[str, Key] = {}
     described: list[Decided] = []
-    for commit in after:
-        known, key = old.get(commit.tid), placed[commit.tid]
-        if known is not None and known.marker is commit.marker:
-            if key != keys[commit.tid]:
-                moved[commit.tid] = key
-            continue
-        change = changes(known, commit)
-        files += change.gone
-        files += change.new if known is None else map(_at_the_end(commit), change.new)
-        described.append(commit)
-        if known is None or change.new or key != keys[commit.tid] or rows.info_text(commit) != rows.info_text(known):
-            commits.append((commit, key, rows.counts_of(commit, change.now)))
     left = sorted(old.keys() - {commit.tid for commit in after})
-    for tid in left:
-        files += (rows.gone_row(path, tid) for path in rows.file_rows(old[tid]))
-    table = rows.files_table(files)
+
+    def files() -> Iterator[FileRow]:
+        """Commit by commit, since the rows of a path take more memory as Python's objects than all else of it."""
+        for commit in after:
+            known, key = old.get(commit.tid), placed[commit.tid]
+            if known is not None and known.marker is commit.marker:
+                if key != keys[commit.tid]:
+                    moved[commit.tid] = key
+                continue
+            change = changes(known, commit)
+            described.append(commit)
+            is_known = known is not None and key == keys[commit.tid] and not change.new
+            if known is None or not is_known or rows.info_text(commit) != rows.info_text(known):
+                commits.append((commit, key, rows.counts_of(commit, change.now)))
+            yield from change.gone
+            yield from change.new if known is None else map(_at_the_end(commit), change.new)
+        for tid in left:
+            yield from (rows.gone_row(path, tid) for path in rows.file_rows(old[tid]))
+
+    table = rows.files_table(files())
     return News(
         files=table,
         statistics=rows.statistics_table(table, described),

@@ -1,6 +1,6 @@
 """Reads parts from the store."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -26,6 +26,10 @@ _WHOLE_BYTES = 1024**2
 """A part up to this size is fetched whole, also if few of its row groups are needed: a second request takes longer."""
 
 
+Packed = tuple[bytes, Mapping[int, memoryview]]
+"""The footer of a part, and the bytes of some of its row groups, by their numbers."""
+
+
 class PartReader:
     """Reads the parts of the root with this number."""
 
@@ -40,16 +44,24 @@ class PartReader:
 
         Raises CheckpointLostError if the part is gone or damaged, ObjectNotFoundError if there is a newer root.
         """
+        return self.decode(part, self.fetch(part, groups))
+
+    def fetch(self, part: Part, groups: Collection[int] | None = None) -> Packed:
+        """What `decode` makes these rows of. Raises as `table`."""
         wanted = range(len(part.groups)) if groups is None else sorted(groups)
         try:
-            footer, bodies = self._fetch(part, wanted)
-            return decode_groups(part, footer, bodies, _SCHEMAS[part.kind])
-        except DamagedPart as error:
-            raise self._lost(part, f"is damaged: {error}") from None
+            return self._fetch(part, wanted)
         except ObjectNotFoundError:
             raise self._absent(part) from None
 
-    def _fetch(self, part: Part, wanted: Sequence[int]) -> tuple[bytes, dict[int, memoryview]]:
+    def decode(self, part: Part, packed: Packed) -> pa.Table:
+        """The rows of what was fetched of a part. Raises as `table`."""
+        try:
+            return decode_groups(part, *packed, _SCHEMAS[part.kind])
+        except DamagedPart as error:
+            raise self._lost(part, f"is damaged: {error}") from None
+
+    def _fetch(self, part: Part, wanted: Sequence[int]) -> Packed:
         end = part.bytes - part.footer
         bodies: dict[int, memoryview] = {}
         if part.bytes <= (MOST_BYTES_AT_ONCE if len(wanted) == len(part.groups) else _WHOLE_BYTES):
@@ -134,7 +146,7 @@ class HeldParts(PartReader):
         except ObjectNotFoundError:
             raise self._absent(part) from None
 
-    def _fetch(self, part: Part, wanted: Sequence[int]) -> tuple[bytes, dict[int, memoryview]]:
+    def _fetch(self, part: Part, wanted: Sequence[int]) -> Packed:
         if (body := self._held.get(part.name)) is None:
             return super()._fetch(part, wanted)
         view = memoryview(body)

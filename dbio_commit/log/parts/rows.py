@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -161,12 +161,19 @@ def _name_of(path: str, tid: str) -> tuple[str, str, str, str]:
 
 def files_table(rows: Iterable[FileRow]) -> pa.Table:
     """The rows in the order of parts: by directory, writer, name and tid."""
-    columns = list(zip(*rows, strict=True))
-    found = FileRow(*(columns or [()] * len(FileRow._fields)))  # type: ignore[arg-type]
+    left = iter(rows)
+    each = [empty(FILES)]
+    while some := [*islice(left, _AT_ONCE)]:
+        each.append(_in_columns(some))
+    table = pa.concat_tables(each).unify_dictionaries()
+    return table.take(order_of(table))
+
+
+def _in_columns(rows: Sequence[FileRow]) -> pa.Table:
+    found = FileRow(*zip(*rows, strict=True))  # type: ignore[arg-type]
     writers = [None if tid == writer else writer for tid, writer in zip(found.tid, found.writer, strict=True)]
     told: Any = {**found._asdict(), "writer": writers}
-    table = pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
-    return table.take(order_of(table))
+    return pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
 
 
 def commits_table(
@@ -241,6 +248,8 @@ def _is_change(row: FileRow, marker: CommitMarker) -> bool:
 def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | None:
     """The statistics of the files in these rows, as far as the commits record them; None if they record none."""
     told = {commit.tid: bounds for commit in commits if (bounds := bounds_in(commit.marker))}
+    if not told:
+        return None
     columns = list(dict.fromkeys(column for bounds in told.values() for column in bounds))
     places = [*zip(listed(files["tid"]), listed(files["added"]), strict=True)]
     found: dict[str, Any] = {}
@@ -486,7 +495,7 @@ def _codes(column: Any) -> Any:
     return pa.chunked_array([chunk.indices for chunk in column.chunks])
 
 
-_AT_ONCE = 65_536
+_AT_ONCE = 16_384
 """How many rows of files are made Python values at a time."""
 
 _NULL = UNKNOWN_SIZE
@@ -554,10 +563,26 @@ BoundsOf = Callable[[Sequence[str], Sequence[int], Sequence[int]], StoredBounds]
 """The statistics of some columns, for rows that are given by the numbers of their parts and by their places in them."""
 
 
-def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[Decided]:
-    """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
-    found: list[Decided] = []
+class CommitRow(NamedTuple):
+    """A row of `COMMITS`, without its place. Without files, but for how many paths there are."""
+
+    tid: str
+    modified: datetime
+    info: CommitInfo | None
+    added: int
+    removed: int
+    forgotten: Forgotten
+    has_files: bool
+    has_whole: bool
+    statistics_left_out: bool
+    columns: Sequence[str]
+
+
+def commit_rows(commits: pa.Table) -> list[CommitRow]:
+    """The rows. Raises ValueError for rows that no writer makes."""
+    found: list[CommitRow] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
+    columns: dict[tuple[str, ...], tuple[str, ...]] = {}
     for text in pc.unique(commits["schema"].cast(pa.string())).to_pylist():
         if text is not None:
             check_schema(text.encode(), where="a part")
@@ -566,46 +591,66 @@ def decode_commits(commits: pa.Table, of: Slices, *, bounds: BoundsOf) -> list[D
     for row in commits.drop_columns(["at", "rank", "number", "first", "forgotten"]).to_pylist():
         if not names.is_tid(row["tid"]):
             raise ValueError(f"{row['tid'][:100]!r} is not a tid")
-        rows = of.ranges.get(row["tid"], range(0))
         schema = schemas.get(row["schema"])
         if schema is None:
             schema = schemas[row["schema"]] = Raw(row["schema"].encode())
-        found.append(_decode(row, rows, of, schema, bounds)._replace(place=len(found)))
+        info = None
+        if row["info"] is not None:
+            info = replace(decode_as(CommitInfo, row["info"].encode()), schema=schema, files=None, whole=None)
+        each = tuple(row["columns"])
+        found.append(
+            CommitRow(
+                tid=row["tid"],
+                modified=_EPOCH + timedelta(microseconds=row["modified"]),
+                info=info,
+                added=row["added"],
+                removed=row["removed"],
+                forgotten=Forgotten(row["forgotten_added"], row["forgotten_removed"]),
+                has_files=row["has_files"],
+                has_whole=row["has_whole"],
+                statistics_left_out=row["statistics_left_out"],
+                columns=columns.setdefault(each, each),
+            )
+        )
     return found
 
 
-def _decode(row: Mapping[str, Any], rows: range, of: Slices, schema: Raw, bounds: BoundsOf) -> Decided:
-    tid = row["tid"]
+def decode_commits(commits: Iterable[CommitRow], of: Slices, *, bounds: BoundsOf) -> list[Decided]:
+    """The transactions in these rows, in their order. Raises ValueError for rows that no writer makes."""
+    return [_decode(row, of, bounds)._replace(place=place) for place, row in enumerate(commits)]
+
+
+def _decode(row: CommitRow, of: Slices, bounds: BoundsOf) -> Decided:
+    rows = of.ranges.get(row.tid, range(0))
     removes: list[int] = []
     if max(of.removed[rows.start : rows.stop], default=_NULL) != _NULL:
         # Paths that were removed by reference have the same place.
         removes = sorted((i for i in rows if of.removed[i] != _NULL), key=lambda i: (of.removed[i], of.paths[i]))
     adds = slice(rows.start, rows.stop - of.added[rows.start : rows.stop].count(_NULL))
     added = of.paths[adds]
-    changes = sum(i < adds.stop for i in removes) if row["has_whole"] else 0
+    changes = sum(i < adds.stop for i in removes) if row.has_whole else 0
     lost = Forgotten(
-        row["forgotten_added"] + row["added"] - (len(added) - changes),
-        row["forgotten_removed"] + row["removed"] - len(removes),
+        row.forgotten.added + row.added - (len(added) - changes),
+        row.forgotten.removed + row.removed - len(removes),
     )
     if min(lost) < 0:
-        raise ValueError(f"there are more paths of transaction {tid} than it added or removed")
-    info: CommitInfo | None = None
-    if row["info"] is not None:
-        info = decode_as(CommitInfo, row["info"].encode())
+        raise ValueError(f"there are more paths of transaction {row.tid} than it added or removed")
+    info = row.info
+    if info is not None and (row.has_files or row.has_whole):
         files = whole = None
-        if row["has_files"]:
+        if row.has_files:
             files = AddedFiles(
                 size=of.sizes[adds],
                 rows=_known(of.rows[adds]),
                 partition=of.partitions.values(of.directories[adds]),
-                statistics_left_out=row["statistics_left_out"],
-                statistics=_statistics(row["columns"] if added else (), of.parts[adds], of.places[adds], bounds),
+                statistics_left_out=row.statistics_left_out,
+                statistics=_statistics(row.columns if added else (), of.parts[adds], of.places[adds], bounds),
             )
-        if row["has_whole"]:
+        if row.has_whole:
             whole = [of.paths[i] for i in rows if of.whole[i]]
-        info = replace(info, schema=schema, files=files, whole=whole)
+        info = replace(info, files=files, whole=whole)
     marker = CommitMarker(added=added, removed=[of.paths[i] for i in removes], dbio_commit=info)
-    return Decided(_EPOCH + timedelta(microseconds=row["modified"]), tid, marker, lost)
+    return Decided(row.modified, row.tid, marker, lost)
 
 
 def _statistics(columns: Sequence[str], parts: Sequence[int], places: Sequence[int], bounds: BoundsOf) -> Any:

@@ -1,7 +1,7 @@
 """The rows of files in the parts of a root, in windows of their keys, so that any number takes the same memory."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.log.parts.reader import Packed, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.parts import Key, Part
 from dbio_commit.protocol.subtrees import Subtrees
@@ -133,7 +133,7 @@ class FileRows:
             wanted = {key for it in window.groups for key in it.keys}
             kept = {key: table for key, table in kept.items() if key in wanted}
             missing = [some for it in window.groups for some in it.without(kept.keys())]
-            for it, table in zip(missing, self._reader.store.in_parallel(self._read, missing), strict=True):
+            for it, table in zip(missing, self._read_all(missing), strict=True):
                 ends = [*accumulate(it.part.groups[i].rows for _, i in it.keys)]
                 starts = [0, *ends[:-1]]
                 kept |= {key: table.slice(start, end - start)
@@ -148,8 +148,7 @@ class FileRows:
 
     def of_paths(self, paths: Collection[str]) -> Iterator[pa.Table]:
         """The rows of these paths, and others, in tables as `tables` returns them. Reads only what may have them."""
-        directories = {names.split(path)[0] for path in paths}
-        keys = sorted({_key_of(path) for path in paths})
+        keys, directories = _keys_of(paths)
 
         def overlaps(first: Key, last: Key) -> bool:
             i = bisect_left(keys, (*first,))
@@ -166,7 +165,7 @@ class FileRows:
         wanted = [it for part in self.parts if tids and part.until >= first for it in _runs(part)]
 
         def read(groups: _Groups) -> pa.Table:
-            table = self._read(groups)
+            table = self._decode(groups, self._fetch(groups))
             return table.filter(rows.is_among(table["tid"], tids.keys()))
 
         found = self._reader.store.in_parallel(read, wanted, at_once=_AT_ONCE)
@@ -188,9 +187,16 @@ class FileRows:
                     found[i] += group.rows / (ends[1] - ends[0] + 1)
         return found
 
-    def _read(self, groups: _Groups) -> pa.Table:
+    def _read_all(self, groups: Sequence[_Groups]) -> Iterable[pa.Table]:
+        """The rows of each, which this thread decodes: what other threads have decoded is given back late."""
+        return map(self._decode, groups, self._reader.store.in_parallel(self._fetch, groups))
+
+    def _fetch(self, groups: _Groups) -> Packed:
+        return self._reader.fetch(groups.part, range(groups.first, groups.last + 1))
+
+    def _decode(self, groups: _Groups, packed: Packed) -> pa.Table:
         part = groups.part
-        table = self._reader.table(part, range(groups.first, groups.last + 1))
+        table = self._reader.decode(part, packed)
         first = sum(group.rows for group in part.groups[: groups.first])
         return rows.located(table, self._numbers[part.name], first=first)
 
@@ -213,8 +219,12 @@ class FileRows:
 
 
 def release() -> None:
-    """Returns freed memory of Arrow's to the system. Otherwise threads keep what they read for a while."""
-    pa.default_memory_pool().release_unused()
+    """Returns freed memory to the system. Otherwise threads keep what they read for a while.
+
+    That of the system's pool is what Python's large objects had.
+    """
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()
 
 
 def _ends(part: Part, group: int) -> tuple[Key, Key]:
@@ -242,9 +252,16 @@ def _bounds(chosen: Sequence[tuple[Part, int]]) -> list[Key]:
     return found
 
 
-def _key_of(path: str) -> tuple[str, str]:
-    directory, name = names.split(path)
-    return directory, names.parse_data_file(name) or ""
+def _keys_of(paths: Iterable[str]) -> tuple[list[tuple[str, str]], set[str]]:
+    """The keys of the paths, sorted, and their directories. Equal texts are the same object, since there are many."""
+    directories: dict[str, str] = {}
+    writers: dict[str, str] = {}
+    found: set[tuple[str, str]] = set()
+    for path in paths:
+        directory, name = names.split(path)
+        writer = names.parse_data_file(name) or ""
+        found.add((directories.setdefault(directory, directory), writers.setdefault(writer, writer)))
+    return sorted(found), {*directories}
 
 
 def _in_directories(table: pa.Table, is_hopeful: Callable[[str], bool]) -> pa.Table:

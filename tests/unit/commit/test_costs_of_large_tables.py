@@ -46,12 +46,12 @@ def large(table: Table, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], int]:
     """How many rows of files a call reads from parts."""
-    table, count = PartReader.table, [0]
+    fetch, count = PartReader.fetch, [0]
 
     def counted(self: PartReader, part: Part, groups: Collection[int] | None = None) -> object:
         if part.kind == "files":
             count[0] += sum(part.groups[i].rows for i in (range(len(part.groups)) if groups is None else groups))
-        return table(self, part, groups)
+        return fetch(self, part, groups)
 
     def rows_read(call: Callable[[], object]) -> int:
         forget()
@@ -59,7 +59,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], in
         call()
         return count[0]
 
-    monkeypatch.setattr(PartReader, "table", counted)
+    monkeypatch.setattr(PartReader, "fetch", counted)
     return rows_read
 
 

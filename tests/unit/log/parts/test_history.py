@@ -173,13 +173,13 @@ def test_a_stream_that_has_read_all_but_the_news_reads_no_part(monkeypatch: pyte
         made.append()
         follower = Follower(table.store, table.clock)
         kinds: list[str] = []
-        plain = PartReader.table
+        plain = PartReader.fetch
 
-        def table_of(self: PartReader, part: Part, *given: Any) -> Any:
+        def fetch(self: PartReader, part: Part, *given: Any) -> Any:
             kinds.append(part.kind)
             return plain(self, part, *given)
 
-        monkeypatch.setattr(PartReader, "table", table_of)
+        monkeypatch.setattr(PartReader, "fetch", fetch)
         feed = Feed(follower.history(), PLAIN)
         end = feed.after(at)
         assert isinstance(end, Position)

@@ -6,7 +6,6 @@ from datetime import timedelta
 from unittest.mock import patch
 from uuid import NAMESPACE_OID, uuid5
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from dbio_commit.log.parts import parquet, rows, windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
-from dbio_commit.log.parts.reader import PartReader
+from dbio_commit.log.parts.reader import Packed, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.commits import Decided
@@ -135,13 +134,13 @@ def test_parts_that_are_older_than_a_transaction_are_not_read_for_it(monkeypatch
         for i in range(4):
             chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker([f"day=1/{data(str(i))}"]))])
     read: list[Part] = []
-    table = PartReader.table
+    fetch = PartReader.fetch
 
     def counted(self: PartReader, part: Part, groups: object = None) -> object:
         read.append(part)
-        return table(self, part, groups)  # type: ignore[arg-type]
+        return fetch(self, part, groups)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(PartReader, "table", counted)
+    monkeypatch.setattr(PartReader, "fetch", counted)
     assert [it.tid for it in commits_of(chain).whole(["2"])] == ["2"]
     assert [it.since for it in read if it.kind == "files"] == [3, 4]
 
@@ -165,9 +164,9 @@ def test_one_pass_over_all_rows_reads_each_row_group_once(choice: st.DataObject)
     read: Counter[tuple[str, int]] = Counter()
 
     class Counting(PartReader):
-        def table(self, part: Part, groups: Collection[int] | None = None) -> pa.Table:
+        def fetch(self, part: Part, groups: Collection[int] | None = None) -> Packed:
             read.update((part.name, i) for i in groups or ())
-            return super().table(part, groups)
+            return super().fetch(part, groups)
 
     parts = [part for part in chain.root.parts if part.kind == "files"]
     count = sum(it.num_rows for it in windows.FileRows(Counting(chain.store, chain.root.number), parts).tables())
