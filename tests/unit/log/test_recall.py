@@ -11,7 +11,7 @@ import pytest
 
 from dbio_commit.base.errors import ObjectNotFoundError
 from dbio_commit.log import recall as recall_module
-from dbio_commit.log.recall import LIMIT_BYTES, Memory, ObjectKey, recall
+from dbio_commit.log.recall import LIMIT_BYTES, Memory, ObjectKey, recall, recall_last
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.testing import MemoryStore
 
@@ -197,3 +197,17 @@ def twin(store: MemoryStore, *, url: str) -> MemoryStore:
     other = MemoryStore(url=url)
     other._identity = store.identity
     return other
+
+
+def test_of_checkpoints_only_what_was_made_of_the_last_is_remembered(read: Reader) -> None:
+    store = MemoryStore()
+    first, second = (ENTRY._replace(path=f"_checkpoint_{number}") for number in (1, 2))
+
+    def last(entry: Entry, what: str = "rows", table_id: str | None = "id") -> int:
+        return recall_last(store, table_id, what, entry, read, bytes=of(1))
+
+    assert [last(it) for it in (first, first, second, second, first)] == [1, 1, 2, 2, 3]
+    assert [last(first, "commits"), last(first), last(first, "commits")] == [4, 3, 4]
+    assert [last(first, table_id="another"), last(first)] == [5, 3]
+    assert [last(first, table_id=None), last(first)] == [6, 3]
+    assert last(first._replace(modified=first.modified + timedelta(seconds=1))) == 7

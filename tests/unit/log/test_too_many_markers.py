@@ -15,6 +15,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit import checkpoints
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.files import Bounds
@@ -22,6 +23,7 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.vacuum.table import TableVacuum
 from tests.builders import NOW, OLD, World, columns, data
 from tests.faults import calls_to, once
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)
@@ -267,9 +269,10 @@ def test_markers_of_another_table_are_in_no_part(monkeypatch: pytest.MonkeyPatch
     assert vacuum_table(table, VacuumOptions()).ok
 
 
+@pytest.mark.parametrize("by_paths", [False, True])
 @pytest.mark.parametrize("are_wide", [False, True])
 def test_a_table_with_parts_gets_checkpoints_of_few_markers_each(
-    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, are_wide: bool
+    full: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, are_wide: bool, by_paths: bool
 ) -> None:
     """So that a process which makes them needs little memory. Without parts, each checkpoint costs as much as all."""
     if are_wide:
@@ -280,12 +283,41 @@ def test_a_table_with_parts_gets_checkpoints_of_few_markers_each(
         full.clock.sleep(1)
         write(full, bodies=[f"later {number}".encode()])
     new = [entry.size for entry in parse_log(store.list_log()).uncovered(covered).values()]
-    monkeypatch.setattr(listing, "_ROOT_BYTES", sum(new) // 4)
+    if by_paths:
+        monkeypatch.setattr(listing, "_ROOT_PATHS", 4)
+    else:
+        monkeypatch.setattr(listing, "_ROOT_BYTES", sum(new) // 4)
     full.clock.sleep(20)
     then = told(full)
     full.checkpoint()
     assert len(sizes(store, Kind.CHECKPOINT)) - before == (5 if are_wide else 1)
     assert told(full) == then
+
+
+@pytest.mark.parametrize("most", [4, 100])
+def test_a_vacuum_that_must_cover_markers_first_covers_all_of_them(
+    table: Table, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """What is not covered is in memory as long as it deletes files."""
+    monkeypatch.setattr(checkpoints, "LARGE_BYTES", 0)
+    write(table)
+    table.checkpoint()
+    for _ in range(10):
+        clock.sleep(1)
+        write(table)
+    clock.sleep(20)
+    monkeypatch.setattr(listing, "_ROOT_PATHS", most)
+    monkeypatch.setattr(listing, "_ROOT_BYTES", 10_000)
+    news: list[int] = []
+    delete = TableVacuum._delete_files
+
+    def counted(self: TableVacuum, snapshot: Snapshot) -> object:
+        news.append(len(snapshot.news))
+        return delete(self, snapshot)
+
+    monkeypatch.setattr(TableVacuum, "_delete_files", counted)
+    assert vacuum_table(table, VacuumOptions()).ok
+    assert news == [0 if most == 4 else 10]
 
 
 def test_a_dry_run_makes_no_checkpoint_and_finds_what_a_vacuum_does(
