@@ -26,7 +26,7 @@ _WHOLE_BYTES = 1024**2
 """A part up to this size is fetched whole, also if few of its row groups are needed: a second request takes longer."""
 
 
-Packed = tuple[bytes, Mapping[int, memoryview]]
+Fetched = tuple[bytes, Mapping[int, memoryview]]
 """The footer of a part, and the bytes of some of its row groups, by their numbers."""
 
 
@@ -46,7 +46,7 @@ class PartReader:
         """
         return self.decode(part, self.fetch(part, groups))
 
-    def fetch(self, part: Part, groups: Collection[int] | None = None) -> Packed:
+    def fetch(self, part: Part, groups: Collection[int] | None = None) -> Fetched:
         """What `decode` makes these rows of. Raises as `table`."""
         wanted = range(len(part.groups)) if groups is None else sorted(groups)
         try:
@@ -54,14 +54,14 @@ class PartReader:
         except ObjectNotFoundError:
             raise self._absent(part) from None
 
-    def decode(self, part: Part, packed: Packed) -> pa.Table:
+    def decode(self, part: Part, fetched: Fetched) -> pa.Table:
         """The rows of what was fetched of a part. Raises as `table`."""
         try:
-            return decode_groups(part, *packed, _SCHEMAS[part.kind])
+            return decode_groups(part, *fetched, _SCHEMAS[part.kind])
         except DamagedPart as error:
             raise self._lost(part, f"is damaged: {error}") from None
 
-    def _fetch(self, part: Part, wanted: Sequence[int]) -> Packed:
+    def _fetch(self, part: Part, wanted: Sequence[int]) -> Fetched:
         end = part.bytes - part.footer
         bodies: dict[int, memoryview] = {}
         if part.bytes <= (MOST_BYTES_AT_ONCE if len(wanted) == len(part.groups) else _WHOLE_BYTES):
@@ -146,7 +146,7 @@ class HeldParts(PartReader):
         except ObjectNotFoundError:
             raise self._absent(part) from None
 
-    def _fetch(self, part: Part, wanted: Sequence[int]) -> Packed:
+    def _fetch(self, part: Part, wanted: Sequence[int]) -> Fetched:
         if (body := self._held.get(part.name)) is None:
             return super()._fetch(part, wanted)
         view = memoryview(body)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.reader import Packed, PartReader
+from dbio_commit.log.parts.reader import Fetched, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.parts import Key, Part
 from dbio_commit.protocol.subtrees import Subtrees
@@ -191,12 +191,12 @@ class FileRows:
         """The rows of each, which this thread decodes: what other threads have decoded is given back late."""
         return map(self._decode, groups, self._reader.store.in_parallel(self._fetch, groups))
 
-    def _fetch(self, groups: _Groups) -> Packed:
+    def _fetch(self, groups: _Groups) -> Fetched:
         return self._reader.fetch(groups.part, range(groups.first, groups.last + 1))
 
-    def _decode(self, groups: _Groups, packed: Packed) -> pa.Table:
+    def _decode(self, groups: _Groups, fetched: Fetched) -> pa.Table:
         part = groups.part
-        table = self._reader.decode(part, packed)
+        table = self._reader.decode(part, fetched)
         first = sum(group.rows for group in part.groups[: groups.first])
         return rows.located(table, self._numbers[part.name], first=first)
 

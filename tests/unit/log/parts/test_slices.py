@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbio_commit.log.parts import parquet, rows, windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
-from dbio_commit.log.parts.reader import Packed, PartReader
+from dbio_commit.log.parts.reader import Fetched, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.commits import Decided
@@ -164,7 +164,7 @@ def test_one_pass_over_all_rows_reads_each_row_group_once(choice: st.DataObject)
     read: Counter[tuple[str, int]] = Counter()
 
     class Counting(PartReader):
-        def fetch(self, part: Part, groups: Collection[int] | None = None) -> Packed:
+        def fetch(self, part: Part, groups: Collection[int] | None = None) -> Fetched:
             read.update((part.name, i) for i in groups or ())
             return super().fetch(part, groups)
 
