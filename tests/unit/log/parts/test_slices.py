@@ -6,6 +6,7 @@ from datetime import timedelta
 from unittest.mock import patch
 from uuid import NAMESPACE_OID, uuid5
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,25 @@ def test_parts_that_are_older_than_a_transaction_are_not_read_for_it(monkeypatch
     monkeypatch.setattr(PartReader, "fetch", counted)
     assert [it.tid for it in commits_of(chain).whole(["2"])] == ["2"]
     assert [it.since for it in read if it.kind == "files"] == [3, 4]
+
+
+def test_transactions_are_decoded_once_for_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large table has most of its transactions in each slice."""
+    chain = Chain(MemoryStore())
+    with merging(lambda found, cuts: []):
+        for i in range(4):
+            paths = [f"day={day}/{data(str(i))}" for day in range(4)]
+            chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker(paths))])
+    decode, decoded = rows.commit_rows, list[int]()
+
+    def counted(table: pa.Table) -> list[rows.CommitRow]:
+        decoded.append(table.num_rows)
+        return decode(table)
+
+    monkeypatch.setattr(rows, "commit_rows", counted)
+    slices = [*commits_of(chain).slices([])]
+    assert len(slices) > 2
+    assert decoded == [4]
 
 
 @given(st.lists(st.sampled_from(["a", "a/b", "a-", "a-/b", "a0", "a0/x", "a/b/c", "b", "", "a.", "á/x"]), max_size=6))
