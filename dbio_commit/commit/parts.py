@@ -250,6 +250,7 @@ def _write(store: Store, number: int, kind: PartKind, pieces: Iterable[Piece], *
         rows = chain([first], tables)
         body, part = parquet.encode_part(rows, kind=kind, name=new_name(number), since=since, until=until)
         put_part(store, part.name, body)
+        del body, first, rows, tables  # before the statistics are in memory, which are larger
         if piece.statistics:
             body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(number))
             put_part(store, statistics.name, body)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from dbio_commit.data import pages
 from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
+from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.pieces import Pieces
 from dbio_commit.log.parts.rows import KeysOf, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
@@ -164,14 +165,18 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
     for table in tables:
         writer = writer or _statistics_writer(sink, table.schema)
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        del table  # before the next one is made
+        release()
     assert writer
     writer.close()
+    with sink.getbuffer() as view:  # no copy: there may be hundreds of megabytes
+        end = len(view) - _MAGIC_BYTES - int.from_bytes(view[-_MAGIC_BYTES:][:4], "little")
+        told = bytes(view[end:])
+        sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(told) for at, stop in group)
+    footer = sums + told
+    sink.seek(end)
+    sink.write(footer)
     body = sink.getvalue()
-    end = len(body) - pq.read_metadata(io.BytesIO(body)).serialized_size - _MAGIC_BYTES
-    view = memoryview(body)
-    sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(body[end:]) for at, stop in group)
-    footer = sums + body[end:]
-    body = body[:end] + footer
     return body, Statistics(name=name, bytes=len(body), footer=len(footer), crc=zlib.crc32(footer))
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dbio_commit.log.parts import rows
+from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.reader import Fetched, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.parts import Key, Part
@@ -216,15 +217,6 @@ class FileRows:
             for window in windows[bisect_right(bounds, first) : bisect_right(bounds, end) + 1]:
                 _add(window.groups, part, i)
         return windows
-
-
-def release() -> None:
-    """Returns freed memory to the system. Otherwise threads keep what they read for a while.
-
-    That of the system's pool is what Python's large objects had.
-    """
-    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
-        pool.release_unused()
 
 
 def _ends(part: Part, group: int) -> tuple[Key, Key]:

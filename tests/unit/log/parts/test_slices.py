@@ -149,7 +149,7 @@ def test_parts_that_are_older_than_a_transaction_are_not_read_for_it(monkeypatch
 def test_transactions_are_decoded_once_for_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large table has most of its transactions in each slice."""
     chain = Chain(MemoryStore())
-    with merging(lambda found, cuts: []):
+    with patch.object(parquet, "GROUP_ROWS", 2), merging(lambda found, cuts: []):
         for i in range(4):
             paths = [f"day={day}/{data(str(i))}" for day in range(4)]
             chain.write([Decided(NOW + timedelta(seconds=i), str(i), marker(paths))])
