@@ -409,7 +409,7 @@ class _Lost(NamedTuple):
     bytes: int
     """The size of these. Those of unknown size count nothing."""
     hides: bool
-    """Whether a path is removed that neither they add, nor is live before."""
+    """Whether they remove a path that was not live before, and that none of them adds."""
 
 
 class _Gone:

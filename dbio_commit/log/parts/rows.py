@@ -564,14 +564,17 @@ BoundsOf = Callable[[Sequence[str], Sequence[int], Sequence[int]], StoredBounds]
 
 
 class CommitRow(NamedTuple):
-    """A row of `COMMITS`, without its place. Without files, but for how many paths there are."""
+    """A row of `COMMITS`, decoded: a transaction without its files and without its place."""
 
     tid: str
     modified: datetime
     info: CommitInfo | None
     added: int
+    """How many rows of files add a path, without change files."""
     removed: int
+    """How many rows of files remove one."""
     forgotten: Forgotten
+    """How many more paths were forgotten before there were parts."""
     has_files: bool
     has_whole: bool
     statistics_left_out: bool
