@@ -199,8 +199,8 @@ class PartFiles(FilesInParts):
         is_odd = any(names.parse_data_file(names.split(file.path)[1]) != file.tid for file in live)
         if not absent and not self._state.hides and not is_odd:
             return live
-        known = self._find({file.path for file in live})
-        return live.select(lambda it: [path for path in it.paths if it.tid not in absent and path not in known.hidden])
+        hidden = self._hidden_among({file.path for file in live})
+        return live.select(lambda it: [path for path in it.paths if it.tid not in absent and path not in hidden])
 
     @cached_property
     def _left(self) -> "_Totals":
@@ -240,15 +240,12 @@ class PartFiles(FilesInParts):
         """Paths that the news add, and surely not the parts."""
         return {file.path for file in self.new if file.tid and names.is_of(file.path, file.tid)}
 
-    def _find(self, paths: Collection[str]) -> "_Found":
-        """What the parts alone say of some paths."""
-        found = _Found({}, set())
-        paths = paths if isinstance(paths, PathsByDirectory) else PathsByDirectory(paths)
-        for table in map(self._counted, self._rows.of_paths(paths)):
-            live = _live_rows(table, self._commit_keys)
-            for row in _dicts(live, paths):
-                found.live[row["path"]] = row["size"]
-            found.hidden.update(row["path"] for row in _dicts(table.filter(pc.is_valid(table["removed"])), paths))
+    def _hidden_among(self, paths: Collection[str]) -> set[str]:
+        """Those of some paths that the parts alone say are removed."""
+        found: set[str] = set()
+        wanted = PathsByDirectory(paths)
+        for table in map(self._counted, self._rows.of_paths(wanted)):
+            found.update(row["path"] for row in _dicts(table.filter(pc.is_valid(table["removed"])), wanted))
         return found
 
     def _commit_keys(self) -> Mapping[str, rows.Key]:
@@ -430,15 +427,6 @@ class _Gone:
     @property
     def first(self) -> str | None:
         return self._first[1] if self._first else None
-
-
-class _Found(NamedTuple):
-    """What the parts say of some paths."""
-
-    live: dict[str, int | None]
-    """The live ones, with their sizes."""
-    hidden: set[str]
-    """Those that are removed."""
 
 
 def _collected(files: Any) -> LiveFiles:
