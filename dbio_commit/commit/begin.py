@@ -12,7 +12,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
 from dbio_commit.commit.directory_root import left_alone
-from dbio_commit.commit.draft import Terms, encode_begun
+from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
@@ -131,10 +131,9 @@ def begin(
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
     provenance = provenance_of(note, change(target.metadata.settings, sets))
-    begun, needs = encode_begun(application, job, target.origin, provenance), None if moves else columns
     began = clock.moment()  # before its start marker: a process that waits for the marker counts on that
     terms = Terms(
-        tid=root.claim(target, needs, begun) if claims else new_tid(clock),
+        tid="",
         operation=operation,
         scope=scope,
         origin=target.origin,
@@ -143,7 +142,7 @@ def begin(
         app=application,
         must_be_empty=must_be_empty,
         if_match=if_match,
-        commit_id=new_uuid(clock),
+        commit_id="",
         job=job,
         began=began,
         metadata=target.metadata,
@@ -154,6 +153,8 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
+    tid = root.claim(target, None if moves else columns, terms.begun) if claims else new_tid(clock)
+    terms = replace(terms, tid=tid, commit_id=new_uuid(clock))
     return Transaction(store, clock, terms, follow_up=follow_up, inspector=inspector)
 
 

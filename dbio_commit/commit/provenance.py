@@ -86,7 +86,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
     Raises InvalidInputError for an environment variable that cannot be read.
     """
     said = _say(Provenance(), note.message, note.labels)
-    if records_provenance() and (settings or {}).get(PROVENANCE) != "off":
+    if records_provenance() and not _is_off(settings):
         run = note.run or SparkRun()
         said = replace(
             said,
@@ -98,6 +98,18 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
             spark_job=_clean(run.job, MOST_TEXT),
         )
     return said if said != Provenance() else None
+
+
+def allowed(by: Provenance | None, settings: Settings | None) -> Provenance | None:
+    """What a commit marker may record of it: only what the caller said, if the table's settings switch the rest off."""
+    if by is None or not _is_off(settings):
+        return by
+    said = Provenance(message=by.message, labels=by.labels)
+    return said if said != Provenance() else None
+
+
+def _is_off(settings: Settings | None) -> bool:
+    return (settings or {}).get(PROVENANCE) == "off"
 
 
 def amended(before: Provenance | None, message: str | None, labels: Labels | None) -> Provenance | None:
