@@ -172,7 +172,7 @@ def _literal(value: Any, column: str) -> str:
     return f"CAST('{value}' AS {kind})"
 
 
-def to_arrow(it: Predicate) -> pc.Expression:
+def to_arrow(it: Predicate) -> Any:
     match it:
         case ("and", one, other):
             return to_arrow(one) & to_arrow(other)
@@ -190,11 +190,10 @@ def to_arrow(it: Predicate) -> pc.Expression:
         case ("between", _, low, high):
             return (column >= pa.scalar(low, kind)) & (column <= pa.scalar(high, kind))
     value = pa.scalar(it[2], kind)
-    found: pc.Expression = {
+    return {
         "=": column == value, "!=": column != value, "<": column < value, "<=": column <= value,
         ">": column > value, ">=": column >= value,
     }[it[0]]  # fmt: skip
-    return found
 
 
 def columns_of(it: Predicate) -> set[str]:
