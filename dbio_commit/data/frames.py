@@ -20,7 +20,7 @@ from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.data_file import cut
 from dbio_commit.data.encoding import leaves, maps, problem_of_values
 from dbio_commit.data.mapping import ColumnMapping, Schema
-from dbio_commit.data.widen import fit
+from dbio_commit.data.widen import cut_out, fit
 
 BATCH_ROWS = 64 * 1024
 BATCH_BYTES = 32 * 1024 * 1024
@@ -281,7 +281,7 @@ def _fitted(values: Any, field: Any) -> Any:
             if not values.offset:
                 raise
             # Of a slice, Arrow counts the texts before it, too, and takes it for too large.
-            found = fit(values.take(pa.array(range(len(values)), pa.int64())), field.type)
+            found = fit(cut_out(values), field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         advice = "; round it first, such as with .dt.floor('us')" if _is_fine(values.type) else ""
         raise InvalidInputError(

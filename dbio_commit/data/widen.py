@@ -38,7 +38,7 @@ def fit(values: Any, kind: Any) -> Any:
     if types.is_list_view(found) or types.is_large_list_view(found):
         return fit(_without_view(values), kind)
     if values.offset:  # otherwise the children would not begin at the same place as the array
-        values = values.take(pa.array(range(len(values)), pa.int64()))
+        values = cut_out(values)
     nulls = values.is_null() if values.null_count else None
     if types.is_struct(kind) and types.is_struct(found):
         position = {field.name.lower(): index for index, field in enumerate(found)}
@@ -58,6 +58,11 @@ def fit(values: Any, kind: Any) -> Any:
             values = values.cast(pa.list_(found.value_field))
         return pa.ListArray.from_arrays(values.offsets, fit(values.values, kind.value_type), type=kind, mask=nulls)
     raise _does_not_fit(found, kind)
+
+
+def cut_out(values: Any) -> Any:
+    """A copy of a slice without the values around it. Arrow's `take` knows no views, also inside other types."""
+    return pa.concat_arrays([values.slice(0, 0), values])
 
 
 def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
