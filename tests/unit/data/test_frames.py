@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -176,26 +177,69 @@ EARLY, IN_UTC = datetime(2020, 1, 1, 5), pd.Timestamp("2020-01-01 05:00", tz="UT
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
-        ([DAY, EARLY], "is a time, and other values are days"),
-        ([None, {"x": [DAY, None]}, {"x": [EARLY]}], "is a time, and other values are days"),
-        ([EARLY, IN_UTC], "is a time with a zone"),
-        ([IN_UTC, pd.NaT, EARLY], "is a time without a zone"),
+        ([DAY, EARLY], "is a day, and .* is a time without a zone"),
+        ([None, {"x": [DAY, None]}, {"x": [EARLY]}], "is a day, and .* is a time without a zone"),
+        ([EARLY, IN_UTC], "is a time without a zone, and .* is a time with a zone"),
+        ([IN_UTC, pd.NaT, EARLY], "is a time with a zone, and .* is a time without a zone"),
         ([pd.Timestamp("2020-01-01 00:00:00.000000001")], "is finer than microseconds"),
-        ([b"x", None, "y"], "is a text, and other values are bytes"),
+        ([b"x", None, "y"], "b'x' is bytes, and 'y' is a text"),
+        (["y", b"x"], "'y' is a text, and b'x' is bytes"),
+        ([DAY, 45292], r"datetime.date\(2026, 11, 20\) is a day, and 45292 is a whole number"),
+        ([EARLY, 1704067200], "is a time without a zone, and 1704067200 is a whole number"),
+        ([1704067200, EARLY], "1704067200 is a whole number, and .* is a time without a zone"),
+        ([1.5, True], "1.5 is a floating-point number, and True is a boolean"),
+        ([np.bool_(True), 3], "is a boolean, and 3 is a whole number"),
+        ([2, np.nan, False], "2 is a whole number, and False is a boolean"),
+        ([[DAY, 45292]], "is a day, and 45292 is a whole number"),
+        ([[DAY], [], None, [45292]], "is a day, and 45292 is a whole number"),
+        ([{"d": DAY}, {"d": 45292}], "is a day, and 45292 is a whole number"),
+        ([{"d": {"e": [1]}}, {"d": {"e": [True]}}], "1 is a whole number, and True is a boolean"),
+        ([[1], {"a": 1}], "is a list, and .* is a dictionary"),
+        ([Decimal("1.5"), 2.5], "is a decimal, and 2.5 is a floating-point number"),
+        ([1, Decimal("1.5"), 2.5], "is a decimal, and 2.5 is a floating-point number"),
+        ([np.array([True]), np.array([1])], "is a boolean, and .* is a whole number"),
+        ([time(1), 3600], "is a time of day, and 3600 is a whole number"),
+        (["a", np.datetime64("2020-01-01")], "'a' is a text, and .* is a datetime64"),
     ],
 )
-def test_objects_that_arrow_would_change_silently_are_refused(objects: list[Any], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"column 'x' cannot be written as it is: .* {said}"):
-        written(pd.DataFrame({"x": pd.Series(objects, dtype=object)}))
+def test_objects_of_two_kinds_are_refused_with_the_first_two_that_differ(objects: list[Any], said: str) -> None:
+    series = pd.Series(objects, dtype=object)
+    with pytest.raises(InvalidInputError, match=f"column 'x' cannot be written as it is: .*{said}.*one type first"):
+        written(pd.DataFrame({"x": series}))
+
+
+def test_categories_of_two_kinds_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"column 'x' .* is a day, and 45292 is a whole number"):
+        written(pd.DataFrame({"x": pd.Categorical([DAY, 45292], categories=pd.Index([DAY, 45292], dtype=object))}))
+
+
+def test_whole_numbers_are_of_one_kind_with_floats_and_decimals_if_none_changes() -> None:
+    given = {"f": [1, 2.5, None], "d": [2, Decimal("1.5"), None], "n": [[1], np.array([1.5]), None]}
+    found = written(pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in given.items()}))
+    assert found["f"].to_pylist() == [1.0, 2.5, None]
+    assert found["d"].to_pylist() == [Decimal("2.0"), Decimal("1.5"), None]
+    assert found["n"].to_pylist() == [[1.0], [1.5], None]
+    for large in (2**53 + 1, np.int64(2**53 + 1)):
+        with pytest.raises(InvalidInputError, match=r"column 'x' cannot be written as it is: .*9007199254740993"):
+            written(pd.DataFrame({"x": pd.Series([1.5, large], dtype=object)}))
 
 
 def test_objects_of_one_kind_are_taken() -> None:
     tokyo = pd.Timestamp("2020-01-01 14:00", tz="Asia/Tokyo")
-    given = {"at": [IN_UTC, tokyo, pd.NaT], "day": [DAY, None, pd.NaT], "raw": [b"a", None, b"b"]}
+    given = {
+        "at": [IN_UTC, tokyo, pd.NaT],
+        "day": [DAY, None, pd.NaT],
+        "raw": [b"a", None, b"b"],
+        "whole": [np.int8(1), pd.NA, 300],
+        "lists": [["a", np.nan], (None,), None],
+        "rows": [{"a": 1}, {"b": "x"}, None],
+    }
     found = written(pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in given.items()}))
-    at, day, raw = (found[name].to_pylist() for name in given)
+    at, day, raw, whole, lists, rows = (found[name].to_pylist() for name in given)
     assert at == [IN_UTC, IN_UTC, None]
     assert (day, raw) == ([DAY, None, None], [b"a", None, b"b"])
+    assert (whole, lists) == ([1, None, 300], [["a", None], [None], None])
+    assert rows == [{"a": 1, "b": None}, {"a": None, "b": "x"}, None]
 
 
 def test_a_large_frame_of_pandas_is_converted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
