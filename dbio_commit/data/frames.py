@@ -250,12 +250,12 @@ def fitted(batches: Iterable[pa.RecordBatch], mapping: ColumnMapping, target: pa
 def _fitted(values: Any, field: Any) -> Any:
     try:
         try:
-            found = fit(values, field.type)
+            found = fit(values, field.type, by_value=True)
         except pa.ArrowInvalid:
             if not values.offset:
                 raise
             # Of a slice, Arrow counts the texts before it, too, and takes it for too large.
-            found = fit(cut_out(values), field.type)
+            found = fit(cut_out(values), field.type, by_value=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         advice = "; round it first, such as with .dt.floor('us')" if _is_fine(values.type) else ""
         raise InvalidInputError(
