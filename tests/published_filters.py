@@ -113,6 +113,57 @@ def sql_of(kind: Kind, it: Question, literal: Callable[[Kind, Any], str]) -> str
     return f"{it.column} {it.operator} {literal(kind, it.value)}"
 
 
+def of_duckdb(kind: Kind, value: Any) -> str:
+    if kind.name == "binary":
+        return f"from_hex('{value.hex()}')"
+    name = {"timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}.get(kind.name, kind.sql)
+    return f"CAST('{value}' AS {name})"
+
+
+def of_trino(kind: Kind, value: Any) -> str:
+    match kind.name:
+        case "binary":
+            return f"X'{value.hex()}'"
+        case "timestamp":
+            return f"TIMESTAMP '{value.replace(tzinfo=None)} UTC'"
+        case "timestamp_ntz":
+            return f"TIMESTAMP '{value}'"
+        case "float" | "double" if math.isinf(value):
+            return f"CAST({'-' if value < 0 else ''}infinity() AS {kind.sql})"
+    return f"CAST('{value}' AS {kind.sql})"
+
+
+def of_spark(kind: Kind, value: Any) -> str:
+    match kind.name:
+        case "binary":
+            return f"X'{value.hex()}'"
+        case "byte" | "short" | "integer" | "long" | "boolean":
+            return f"CAST('{value}' AS {kind.name.replace('byte', 'tinyint').replace('short', 'smallint').upper()})"
+        case "string":
+            return f"'{value}'"
+        case "float" | "double" if math.isinf(value):
+            return f"CAST('{'-' if value < 0 else ''}Infinity' AS {kind.name})"
+    return f"CAST('{value}' AS {kind.name})"
+
+
+def wrong_answers(table: Table, kind: Kind, values: Sequence[Any], answer: Callable[[Question], Any]) -> dict[str, str]:
+    """The questions to which the answers are not the ids of the rows."""
+    rows, wrong = table.scan().to_arrow(), dict[str, str]()
+    for it in questions(kind, name_of(kind.name), values):
+        try:
+            found: Any = sorted(answer(it))
+        except Exception as error:
+            found = f"{type(error).__name__}: {error!s:.200}"
+        if found != it.among(rows):
+            wrong[f"{it.operator} {it.value!r}"] = f"{found}, not {it.among(rows)}"
+    return wrong
+
+
+def values_of_partitions(table: Table, kind: str) -> list[Any]:
+    found: list[Any] = table.scan().to_arrow()[name_of(kind)].to_pylist()
+    return sorted({it for it in found if it is not None})
+
+
 def name_of(kind: str) -> str:
     return "v_" + "".join(it if it.isalnum() else "_" for it in kind)
 

@@ -29,9 +29,11 @@ from tests.published_filters import (
     Question,
     by_partitions,
     name_of,
-    questions,
+    of_duckdb,
     sql_of,
+    values_of_partitions,
     with_files,
+    wrong_answers,
 )
 
 iceberg: Any = expressions  # its stubs lack parameters
@@ -73,13 +75,6 @@ def of_datafusion(kind: Kind, value: Any) -> str:
     if kind.arrow in names:
         return f"arrow_cast('{value.isoformat()}', '{names[kind.arrow]}')"
     return f"CAST('{value}' AS {kind.sql})"
-
-
-def of_duckdb(kind: Kind, value: Any) -> str:
-    if kind.name == "binary":
-        return f"from_hex('{value.hex()}')"
-    name = {"timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}.get(kind.name, kind.sql)
-    return f"CAST('{value}' AS {name})"
 
 
 def to_pandas(table: Table, kind: Kind, it: Question) -> Any:
@@ -155,16 +150,7 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def ask(engine: str, table: Table, kind: Kind, values: Any) -> dict[str, str]:
-    """The questions that the engine answers wrongly."""
-    rows, wrong = table.scan().to_arrow(), dict[str, str]()
-    for it in questions(kind, name_of(kind.name), values):
-        try:
-            found: Any = sorted(ENGINES[engine](table, kind, it))
-        except Exception as error:
-            found = f"{type(error).__name__}: {error!s:.200}"
-        if found != it.among(rows):
-            wrong[f"{it.operator} {it.value!r}"] = f"{found}, not {it.among(rows)}"
-    return wrong
+    return wrong_answers(table, kind, values, lambda it: ENGINES[engine](table, kind, it))
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +188,7 @@ def test_an_engine_finds_the_rows_of_partitions_by_values_nulls_and_extremes(
     partitioned: Mapping[str, Table], engine: str, kind: str
 ) -> None:
     table = partitioned[kind]
-    values = sorted({it for it in table.scan().to_arrow()[name_of(kind)].to_pylist() if it is not None})
-    assert ask(engine, table, KINDS[kind], values) == {}
+    assert ask(engine, table, KINDS[kind], values_of_partitions(table, kind)) == {}
 
 
 def test_pyiceberg_finds_no_rows_by_a_partition_column_that_is_not_selected(partitioned: Mapping[str, Table]) -> None:
