@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.base.packages import require
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.encoding import leaves, problem_of_values
@@ -102,9 +102,15 @@ def _resolved_late(request: Request) -> "polars.LazyFrame":
     Polars passes the filters as they are. A source of `register_io_source` would get them as bytes, and there are none
     of a function of Python without the package cloudpickle.
     """
+    import polars as pl
     from polars.io.plugins import register_io_source
-    from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
 
+    try:
+        from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
+    except ImportError:
+        raise MissingPackageError(
+            f"to_lazy needs Polars 2.1 or later, and this is {pl.__version__}; run `pip install --upgrade polars`"
+        ) from None
     schema = _polars_schema(request.target)
 
     class Rows(LazyFrameResolver):
