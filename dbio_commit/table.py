@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from dbio_commit.commit.write.clauses import Clause
     from dbio_commit.commit.write.options import CommitOptions
+    from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.upkeep.erase.report import EraseReport
@@ -173,6 +174,7 @@ class Table:
         where: "Where | None" = None,
         as_of: AsOf = None,
         time_zone: str | None = None,
+        types_mapper: "TypesMapper | None" = None,
     ) -> "pandas.DataFrame":
         """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains the other parameters.
 
@@ -180,7 +182,8 @@ class Table:
 
             frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
         """
-        return self.snapshot(as_of).to_pandas(columns, filter, where=where, time_zone=time_zone)
+        found = self.snapshot(as_of)
+        return found.to_pandas(columns, filter, where=where, time_zone=time_zone, types_mapper=types_mapper)
 
     def scan(
         self,

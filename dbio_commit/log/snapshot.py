@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
+    from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
 from dbio_commit.protocol.scope import Scope
@@ -297,9 +298,13 @@ class Snapshot:
         *,
         where: "Where | None" = None,
         time_zone: str | None = None,
+        types_mapper: "TypesMapper | None" = None,
     ) -> "pandas.DataFrame":
-        """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError without pandas."""
-        return self._scan(columns, filter, where, time_zone).to_pandas()
+        """As `to_arrow`, as a pandas DataFrame: see `Scan.to_pandas`, which explains `types_mapper`.
+
+        Raises MissingPackageError without pandas.
+        """
+        return self._scan(columns, filter, where, time_zone).to_pandas(types_mapper=types_mapper)
 
     def to_polars(
         self,

@@ -40,7 +40,15 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_limits, find_problems, limited_directories
+from dbio_commit.upkeep.publish import (
+    DIRECTORIES,
+    Format,
+    decimal_columns,
+    find_limits,
+    find_problems,
+    limited_directories,
+    limits_of_iceberg,
+)
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
 
@@ -287,14 +295,14 @@ def _look_at_table(root: TableRoot) -> _Found:
     pending = _pending([replace(log, started=undecided)], now)
     found = _Found(pending, FoundFiles.of(pending), partial(live_paths, snapshot), dict(settled.markers.corrupt))
     types = partition_types(metadata.schema, layout)
-    odd_directories: list[str] = []
+    odd_directories, decimals = list[str](), decimal_columns(types)
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
     for some in compare_table(store, snapshot, found.files):
         files = LiveFiles.of(some.files)
         found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
         own = {commit.tid: commit.marker for commit in some.decided}
-        odd_directories += limited_directories(files.paths())
+        odd_directories += limited_directories(files.paths(), decimals)
         if files.outside(layout):
             found.corrupt |= _misplaced(store, own, live={*files.paths()}, columns=layout)
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
@@ -309,10 +317,17 @@ def _look_at_table(root: TableRoot) -> _Found:
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
     ).in_words()
     found.publications = find_problems(store, found.files.published, settled.descriptor.id)
-    if any(entry.path.startswith(f"{DIRECTORIES[Format.DELTA]}/") for entry in found.files.published):
+    published = {entry.path.partition("/")[0] for entry in found.files.published}
+    if DIRECTORIES[Format.DELTA] in published:
         found.unread_by = find_limits(
-            store.url, is_disk=store.is_disk, partition_columns=layout, directories=odd_directories
+            store.url,
+            is_disk=store.is_disk,
+            partition_columns=layout,
+            directories=odd_directories,
+            decimals=decimals,
         )
+    if DIRECTORIES[Format.ICEBERG].partition("/")[0] in published:
+        found.unread_by = [*found.unread_by, *limits_of_iceberg(layout)]
     begun_by = {tid: log.started[tid] for tid in pending}
     found.begun = _read_begun(store, begun_by, table_id=settled.descriptor.id)
     found.strange, found.redated_until = settled.strange, settled.redated_until

@@ -48,7 +48,14 @@ def write_frame(
 
     def attempt() -> Commit:
         plan = plan_write(
-            place, rows.columns, mode=mode, partition_by=partition_by, options=options, commit=commit, may_lack=True
+            place,
+            rows.columns,
+            mode=mode,
+            partition_by=partition_by,
+            options=options,
+            commit=commit,
+            may_lack=True,
+            by_value=True,
         )
         return _write(plan, rows)
 

@@ -15,10 +15,11 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import delta, spark, symlink
-from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
+from dbio_commit.upkeep.publish.engines import decimal_columns, find_limits, limited_directories, limits_of_iceberg
 from dbio_commit.upkeep.publish.iceberg import publication as iceberg_publication
 from dbio_commit.upkeep.publish.iceberg import upkeep as iceberg_upkeep
 from dbio_commit.upkeep.publish.iceberg import versions as iceberg_versions
@@ -30,6 +31,7 @@ __all__ = [
     "SUPERSEDING",
     "Format",
     "Published",
+    "decimal_columns",
     "find_formats",
     "find_limits",
     "find_own",
@@ -38,6 +40,7 @@ __all__ = [
     "forget_published",
     "is_published",
     "limited_directories",
+    "limits_of_iceberg",
     "parse_formats",
     "publish",
     "publish_as_set",
@@ -117,9 +120,13 @@ def _too_many(store: Store) -> CommitConflictError:
 def _warn_of_limits(store: Store, live: Live) -> None:
     """Logs, with the first publication, which engines cannot read it. `dbio check` repeats that."""
     now = live.snapshot
-    directories = limited_directories(live.paths())
+    decimals = decimal_columns(partition_types(now.schema, now.partition_columns))
     for limit in find_limits(
-        store.url, is_disk=store.is_disk, partition_columns=now.partition_columns, directories=directories
+        store.url,
+        is_disk=store.is_disk,
+        partition_columns=now.partition_columns,
+        directories=limited_directories(live.paths(), decimals),
+        decimals=decimals,
     ):
         _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
