@@ -77,6 +77,10 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public String id() { return id; }
   public String version() { return token; }
   public String token() { return token; }
+
+  /** What `Reads` finds: the state that a query reads as that of now, as `states.py` has it. */
+  public String state() { return isEarlier || !hasCounts() ? null : token; }
+
   public StructType schema() { return schema; }
   public Map properties() { return properties; }
 

@@ -15,6 +15,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
 from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.states import NO_READS, Reads
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
@@ -41,10 +42,15 @@ def is_staged(token: str) -> bool:
     return token.startswith("{")
 
 
-def write_staged(spark: SparkSession, token: str, data: DataFrame, options: WriteOptions) -> Commit:
-    """Writes the rows of a table that `staged` has named, which creates or replaces the table."""
+def write_staged(
+    spark: SparkSession, token: str, data: DataFrame, options: WriteOptions, reads: Reads = NO_READS
+) -> Commit:
+    """Writes the rows of a table that `staged` has named, which creates or replaces the table.
+
+    If the rows are read from the table that they replace, it must not have changed since: `reads` has all that is read.
+    """
     given = json.loads(token)
-    return _write(spark, given["path"], data, given["mode"], given["by"], options, given["sets"])
+    return _write(spark, given["path"], data, given["mode"], given["by"], options, given["sets"], reads)
 
 
 def create(
@@ -212,6 +218,7 @@ def _write(
     partition_by: str,
     options: WriteOptions,
     settings: Settings,
+    reads: Reads = NO_READS,
 ) -> Commit:
     return write_frame(
         data,
@@ -220,5 +227,6 @@ def _write(
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
         commit=CommitOptions(**said_of(spark, {})),
+        reads=reads,
         sets=settings,
     )
