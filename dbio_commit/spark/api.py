@@ -746,7 +746,7 @@ def _rewrite(
         return rewrite(Rewrite.of_rows(spark, table, options, reads=reads or NO_READS))
 
     with _explained(spark, table):
-        return attempt(options, table, run)
+        return attempt(spark, options, table, run)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
     Object found = Asking.ask("load", new Object[] {shown(ident), ident.namespace(), ident.name(), version, micros});
     if (found != null) {
       ((SqlTable) found).isEarlier = version != null || micros != null;
-      return (SqlTable) found;
+      return Cached.loaded(found, name, ident);
     }
     NoSuchTableException missing = new NoSuchTableException(ident);
     if (ident.namespace().length > 0) throw missing;

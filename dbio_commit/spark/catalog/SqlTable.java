@@ -59,6 +59,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   final StructType schema;
   final String[] partitionColumns;
   final Map properties;
+  String sqlName; // in SQL, with its catalog
   boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
   boolean isDescribed; // its properties say how large it is
   private boolean hasCounts = true;

@@ -21,8 +21,6 @@ import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogPlugin;
-import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -98,9 +96,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Asking.ask(session, "insert", new Object[] {table.token, given, mode, where, rows,
           options((scala.collection.Map) plan.productElement(i + 1))});
     }
-    NewTable created = table instanceof NewTable ? (NewTable) table : null;
-    if (created != null) created.written();
-    if (created == null || !created.hasNoName()) refreshCached(session, target);
+    if (table instanceof NewTable) ((NewTable) table).written();
     return (Seq) Nil$.MODULE$;
   }
 
@@ -165,20 +161,6 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       String what = action instanceof UpdateAction ? "update" : action instanceof InsertAction ? "insert" : "delete";
       found.add(new Object[] {rows, what, where, values == null ? null : assigned(values, texts)});
     }
-  }
-
-  /** After its own writes, Spark refreshes what CACHE TABLE has stored of a table; this is such a write. */
-  static void refreshCached(SparkSession session, LogicalPlan target) {
-    while (!(target instanceof DataSourceV2Relation) && target.children().size() == 1) {
-      target = (LogicalPlan) target.children().head();
-    }
-    if (!(target instanceof DataSourceV2Relation) || session.sharedState().cacheManager().isEmpty()) return;
-    DataSourceV2Relation relation = (DataSourceV2Relation) target;
-    if (relation.identifier().isEmpty() || relation.catalog().isEmpty()) return;
-    Identifier ident = (Identifier) relation.identifier().get();
-    StringBuilder name = new StringBuilder(SqlTable.quoted(((CatalogPlugin) relation.catalog().get()).name()));
-    for (int i = 0; i < ident.namespace().length; i++) name.append(".").append(SqlTable.quoted(ident.namespace()[i]));
-    session.catalog().refreshTable(name.append(".").append(SqlTable.quoted(ident.name())).toString());
   }
 
   private static final Pin PIN = new Pin();

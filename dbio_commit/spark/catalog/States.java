@@ -40,8 +40,12 @@ class States extends AbstractPartialFunction {
   private static SqlTable ofNow(SparkSession session, DataSourceV2Relation relation) {
     SqlTable known = tableOf(relation);
     CacheManager cache = session.sharedState().cacheManager();
-    if (cache.isEmpty() || relation.catalog().isEmpty() || relation.identifier().isEmpty()) return known;
-    if (cache.lookupCachedData((Dataset) Dataset$.MODULE$.ofRows(session, relation)).isEmpty()) return known;
+    if (cache.isEmpty() || cache.lookupCachedData((Dataset) Dataset$.MODULE$.ofRows(session, relation)).isEmpty()) return known;
+    return loaded(relation);
+  }
+
+  private static SqlTable loaded(DataSourceV2Relation relation) {
+    if (relation.catalog().isEmpty() || relation.identifier().isEmpty()) return tableOf(relation); // of dbio_changes
     try {
       return (SqlTable) ((TableCatalog) relation.catalog().get()).loadTable((Identifier) relation.identifier().get());
     } catch (NoSuchTableException e) {
@@ -56,7 +60,9 @@ class States extends AbstractPartialFunction {
     if (!isDefinedAt(plan)) return otherwise.apply(plan);
     DataSourceV2Relation relation = (DataSourceV2Relation) plan;
     SqlTable known = tableOf(relation);
-    SqlTable now = known.id.equals(target.id) ? target : ofNow(session, relation);
+    // Before a REPLACE TABLE comes to this, Spark has dropped what CACHE TABLE had stored of the table.
+    boolean isReplaced = target instanceof NewTable && ((NewTable) target).replaces();
+    SqlTable now = known.id.equals(target.id) ? target : isReplaced ? loaded(relation) : ofNow(session, relation);
     if (now.equals(known)) return plan;
     if (!now.schema.equals(known.schema)) {
       throw new IllegalStateException("dbio_commit.CommitConflictError: the columns or defaults of " + known.name

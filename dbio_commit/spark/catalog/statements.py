@@ -38,9 +38,7 @@ class SqlStatements:
     def truncate(self, spark: SparkSession, token: str) -> None:
         table = self._tables.find(spark, token).table
         options = commit_options(spark)
-        options.attempt(
-            table.store, table.clock, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None)
-        )
+        attempt(spark, options, table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
 
     def delete(self, spark: SparkSession, token: str, given: Any, where: Any) -> None:
         condition = Planned(spark, where)
@@ -102,7 +100,7 @@ class SqlStatements:
         def once() -> Commit:
             return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=next(states), reads=reads))
 
-        attempt(options, read.table, once)
+        attempt(spark, options, read.table, once)
 
 
 def _reads(spark: SparkSession, given: Any) -> Reads:

@@ -34,7 +34,7 @@ from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
-from dbio_commit.spark.read.states import identity_of, state_text
+from dbio_commit.spark.read.states import identity_of, refresh_cached, state_text
 from dbio_commit.spark.session.conf import java_class, open_table
 from dbio_commit.table import Table
 
@@ -175,6 +175,7 @@ class SqlTables:
                 transaction.overwrite_partition(
                     {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
                 )
+        refresh_cached(spark, found.table)
 
     def facts(self, spark: SparkSession, token: str) -> str:
         """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""

@@ -17,7 +17,7 @@ from dbio_commit.commit.write.options import CommitOptions
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.session.conf import java_class
-from dbio_commit.spark.session.jvm import SNAPSHOT_FILE_INDEX, is_ready, was_ready
+from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready, was_ready
 from dbio_commit.table import Table
 
 
@@ -101,12 +101,20 @@ def once(etags: frozenset[str]) -> Iterator[None]:
         ) from error
 
 
-def attempt(commit: CommitOptions, table: Table, write: Callable[[], Commit]) -> Commit:
-    """As `CommitOptions.attempt`, for a write that may read its own table (`once`)."""
+def attempt(spark: SparkSession, commit: CommitOptions, table: Table, write: Callable[[], Commit]) -> Commit:
+    """As `CommitOptions.attempt`, for a write that may read its own table (`once`); refreshes what Spark has cached."""
     try:
-        return commit.attempt(table.store, table.clock, write)
+        done = commit.attempt(table.store, table.clock, write)
     except _NotAgainError as final:
         raise final.error from final.__cause__
+    refresh_cached(spark, table)
+    return done
+
+
+def refresh_cached(spark: SparkSession, table: Table) -> None:
+    """After a commit: what CACHE TABLE has stored of the table, under any name, is read again when it is used."""
+    if was_ready(spark, CATALOG):
+        java_class(spark._jvm, "dbio_commit.Cached").refresh(spark._jsparkSession, table.url)
 
 
 def only_state(etags: frozenset[str], *, where: str) -> str | None:

@@ -81,7 +81,7 @@ def write_frame(
                 return no_commit(table.store, table.clock, None)
             return writing.commit({})
 
-    return attempt(commit, table, write)
+    return attempt(spark, commit, table, write)
 
 
 def _based_on(plan: WritePlan, etags: frozenset[str]) -> WritePlan:
