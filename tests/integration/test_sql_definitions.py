@@ -110,7 +110,7 @@ def test_checks_of_all_forms_are_kept_and_hold_for_the_same_rows_without_spark(
     table = dbio.Table(path)
     schema = table.snapshot().schema
     assert schema is not None
-    rows = spark.createDataFrame(ROWS, COLUMNS)
+    rows = spark.createDataFrame([tuple(row.values()) for row in ROWS], COLUMNS)
     held = rows.selectExpr(*(f"coalesce({sql}, false) AS c{i}" for i, sql in enumerate(CHECKS))).collect()
     batch = pa.RecordBatch.from_pylist(ROWS, schema=table.snapshot().to_arrow().schema)
     evaluated = {}
