@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from dbio_commit.commit.write.options import CommitOptions
+    from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.upkeep.erase.report import EraseReport
 
@@ -302,6 +303,7 @@ def merge(
     """
     with needs("dbio.merge", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions
+        from dbio_commit.spark.read.states import Reads
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
 
@@ -314,7 +316,11 @@ def merge(
         app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
     )
     clauses = UPSERT if when is None else when
-    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
+
+    def run(rewrite: "Rewrite") -> Commit:
+        return merge_rows(rewrite, source, on, clauses)
+
+    return _rewrite(spark, path, storage_options, options, run, Reads.of(source))
 
 
 def constrain(
@@ -381,7 +387,7 @@ def read(
         raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return scan(spark, table, table.snapshot(as_of), where=where)
+        return scan(spark, table, table.snapshot(as_of), where=where, is_now=as_of is None)
 
 
 def write_stream(
@@ -728,13 +734,19 @@ def _rewrite(
     storage_options: Mapping[str, Any] | None,
     options: "CommitOptions",
     rewrite: "Callable[[Rewrite], Commit]",
+    reads: "Reads | None" = None,
 ) -> Commit:
+    from dbio_commit.spark.read.states import NO_READS, attempt
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.spark.session.conf import open_table
 
     table = open_table(spark, path, storage_options)
+
+    def run() -> Commit:
+        return rewrite(Rewrite.of_rows(spark, table, options, reads=reads or NO_READS))
+
     with _explained(spark, table):
-        return options.attempt(table.store, table.clock, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+        return attempt(spark, options, table, run)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
+from dbio_commit.spark.read.states import identity_of, refresh_cached, state_text
 from dbio_commit.spark.session.conf import java_class, open_table
 from dbio_commit.table import Table
 
@@ -67,23 +68,22 @@ class SqlTables:
         """The table as a `SqlTable` of the JVM. Raises TableNotFoundError, InvalidInputError, StoreError."""
         found = _read(open_table(spark, path, None), as_of)
         snapshot = found.snapshot
-        token = json.dumps([path, snapshot.tid, snapshot.etag])
+        token = state_text(path, snapshot)
         with self._lock:
             self._kept[token] = found
         properties = {**snapshot.settings, "provider": "dbio", "location": snapshot.url, "external": "true"}
         by = {field.name.lower(): field.name for field in found.schema.fields}
         columns = [by[column.lower()] for column in snapshot.partition_columns]
         schema = nullable(spark, _with_defaults(found.schema, Constraints.of(snapshot.settings).defaults).fields)
-        id = snapshot.table_id or snapshot.url
         kind = java_class(spark._jvm, "dbio_commit.SqlTable")
-        return kind(name, id, token, schema, "\0".join(columns), properties)
+        return kind(name, identity_of(snapshot), token, schema, "\0".join(columns), properties)
 
     def find(self, spark: SparkSession, token: str) -> SqlSnapshot:
         """The snapshot with this token. Raises HistoryLostError if it is not known any more."""
         with self._lock:
             if found := self._kept.get(token):
                 return found
-        path, tid, etag = json.loads(token)
+        path, tid, etag, _ = json.loads(token)
         found = _read(open_table(spark, path, None), tid)
         if found.snapshot.etag != etag:
             raise HistoryLostError(
@@ -175,6 +175,7 @@ class SqlTables:
                 transaction.overwrite_partition(
                     {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
                 )
+        refresh_cached(spark, found.table)
 
     def facts(self, spark: SparkSession, token: str) -> str:
         """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""

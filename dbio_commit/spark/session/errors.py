@@ -63,7 +63,9 @@ def _convert_exception(error: Any) -> Any:
 
 
 def _advice(text: str) -> str | None:
-    """What to type instead, if Spark did not understand a statement of another format."""
+    """What to do if a table has changed since CACHE TABLE; what to type instead of a statement of another format."""
+    if "[INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS" in text:
+        return "Make the DataFrame again; and if CACHE TABLE has stored the table, first run REFRESH TABLE."
     _, _, shown = text.partition("== SQL ==\n")
     statement = re.sub(r"^[-^]+$\n?", "", shown, flags=re.MULTILINE)
     if found := _DESCRIBED.search(text):  # Spark takes the word for a table, and the name for one of its columns

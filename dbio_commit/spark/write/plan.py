@@ -30,6 +30,13 @@ class WritePlan(plans.WritePlan):
     schema: StructType
     """The table's columns after the write: nullable, partition columns last."""
 
+    @property
+    def table_id(self) -> str:
+        """The id of the table, as `states.identity_of` has it; "" if there is none yet."""
+        if self.target.scope is None:
+            return ""
+        return self.target.origin.table_id if self.target.origin else self.table.url
+
     def task_spec(self, terms: Terms) -> TaskSpec:
         """What the tasks of the transaction with these terms need."""
         mapping, schema = self.mapping, self.schema

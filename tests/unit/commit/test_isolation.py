@@ -10,7 +10,7 @@ import pytest
 from dbio_commit import CommitConflictError, Table
 from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin
-from dbio_commit.commit.isolation import Read, _is_blind
+from dbio_commit.commit.isolation import Read, is_blind
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.commit import CommitMarker
@@ -65,5 +65,5 @@ def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
 
 def test_a_commit_of_dbio_that_is_known_to_have_removed_files_is_no_blind_append(clock: ManualClock) -> None:
     marker = CommitMarker(added=["a"], removed=[])
-    assert _is_blind(Decided(clock.now(), "1", marker))
-    assert not _is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
+    assert is_blind(Decided(clock.now(), "1", marker))
+    assert not is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
