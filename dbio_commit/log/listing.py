@@ -150,7 +150,11 @@ def is_of_table(told: str | None, table_id: str | None) -> bool:
 
 
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
-    """Raises CheckpointLostError if markers were purged that this checkpoint does not cover."""
+    """Raises CheckpointLostError if markers were purged that this checkpoint does not cover.
+
+    Raises ObjectNotFoundError if a checkpoint is there that covers them: the listing took so long that vacuum has
+    purged the checkpoints in it, and it showed none of the newer ones.
+    """
     told = sorted((purged for purged in log.purges if purged > number), reverse=True)
     if len(told) > _MOST_STRANGE:
         raise CorruptMarkerError(
@@ -160,6 +164,9 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
     for purged in told:
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
+            now = parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints.keys()
+            if max(now - log.checkpoints.keys() - log.refusals.keys(), default=0) >= purged:
+                raise ObjectNotFoundError(f"{store.url} had other checkpoints when it was listed; look again")
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint. Vacuum has "
                 f"purged commit markers that only these checkpoints cover, as {entry.path} records, so it is not known "
