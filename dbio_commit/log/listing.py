@@ -16,6 +16,7 @@ from dbio_commit.base.errors import (
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
+    UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
@@ -230,6 +231,19 @@ def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | N
 
     begun = recall(store, table_id, entry, read, bytes=begun_bytes)
     return begun if begun and is_of_table(begun.table_id, table_id) else None
+
+
+def read_begun_of(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, Begun]:
+    """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
+
+    def read(entry: Entry) -> Begun | None:
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
+            return read_begun(store, entry, table_id=table_id)
+        return None
+
+    some = {tid: entry for tid, entry in started.items() if entry.size}
+    found = store.in_parallel(read, [*some.values()])
+    return {tid: begun for tid, begun in zip(some, found, strict=True) if begun}
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:
