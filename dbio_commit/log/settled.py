@@ -18,7 +18,7 @@ from dbio_commit.log.listing import (
     read_descriptor,
     read_markers,
 )
-from dbio_commit.protocol.as_of import redated_until
+from dbio_commit.protocol.as_of import Doubt, add_doubts, find_doubts, redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
@@ -67,6 +67,12 @@ class Settled:
         """The time until which a copy has given commits new times, so that their order is not known; None if no copy
         has."""
         return latest(self.checkpoint.redated_until, redated_until(self._of_markers, self.origin.dated))
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """When it is not known whether some commit had been made yet, since its marker has another time."""
+        found = find_doubts(self._of_markers, self.log.started)
+        return add_doubts(self.checkpoint.doubts, found, known_since=self.checkpoint.known_since)
 
     def metadata(self, decided: Iterable[Decided]) -> Metadata:
         """The columns and settings of the table, by all decided transactions."""

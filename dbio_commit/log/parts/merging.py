@@ -181,8 +181,7 @@ class _Inputs:
             return self._groups[k][1].take(places)
         if source.unpacked_bytes(group) > _MOST_KEPT_BYTES:
             each = (self._read(source, some, group) for some in source.batches(source.columns, group))
-            columns = {name: table[name].take(places) for table in each for name in table.column_names}
-            return pa.table(columns) if columns else self._nothing(len(places))
+            return rows.beside([table.take(places) for table in each])
         table = self._read(source, source.columns, group)
         self._groups[k] = group, table
         return table.take(places)
@@ -195,7 +194,7 @@ class _Inputs:
             if len(columns) > 1:
                 half = len(columns) // 2
                 first, second = (self._read(source, some, group) for some in (columns[:half], columns[half:]))
-                return pa.table({name: it[name] for it in (first, second) for name in it.column_names})
+                return rows.beside([first, second])
             count = source.group_rows[group]
             _log.warning("%s of %d files is not known any more, and no file is skipped by it: %s; dbio compact records "
                          "statistics again", columns[0], count, error)  # fmt: skip

@@ -24,7 +24,7 @@ from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.pieces import Pieces
-from dbio_commit.log.parts.rows import KeysOf, listed
+from dbio_commit.log.parts.rows import KeysOf, beside, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
@@ -376,8 +376,7 @@ class OpenStatistics:
         """These columns of a row group. Raises DamagedPart."""
         self._refuse_many(columns, group)
         tables = [self._read(some, group) for some in self.batches(columns, group)]
-        table = pa.table({name: table[name] for table in tables for name in table.column_names})
-        return table.select(list(columns))
+        return beside(tables).select(list(columns))
 
     def batches(self, columns: Sequence[str], group: int) -> Iterator[list[str]]:
         """The columns, some at a time: what is checked and decoded together takes little memory."""

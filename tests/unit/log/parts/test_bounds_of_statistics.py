@@ -1,5 +1,6 @@
 """What a writer makes of statistics is within the bounds of readers, however well it is packed (PROTOCOL.md 7.7)."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ def opened(*tables: pa.Table) -> OpenStatistics:
 
 def constants(rows: int, columns: int, value: object = LONGEST) -> pa.Table:
     kind = "text" if isinstance(value, str) else "int"
-    array = pa.array([value] * rows)
+    array: Any = pa.array([value] * rows, pa.string() if kind == "text" else pa.int64())
     return pa.table({f"{fact}.{kind}.c{i:03}": array for fact in ("min", "max") for i in range(columns)})
 
 
