@@ -142,6 +142,7 @@ def _next(snapshot: Snapshot) -> Checkpoint:
         known_since=before.known_since,
         erased_until=before.erased_until,
         redated_until=snapshot.redated_until,
+        doubts=snapshot.doubts,
     )
 
 
@@ -310,4 +311,5 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
         log=settled.log,
         origin=settled.origin,
         redated_until=settled.redated_until,
+        doubts=settled.doubts,
     )

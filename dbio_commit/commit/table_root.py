@@ -22,6 +22,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.applications import abort_superseded, has_version, is_committed
 from dbio_commit.commit.decision import (
     PUT_ATTEMPTS,
+    abort_many,
     abort_transaction,
     commit_once,
     decided_long_ago,
@@ -150,7 +151,8 @@ class TableRoot(Root):
             raise decided_long_ago(self.store, tid)
         if tid not in log.started and tid not in log.committed:
             raise self.unknown_transaction(tid)
-        abort_transaction(self.store, self.clock, tid)
+        if failure := abort_many(self.store, self.clock, [tid])[tid]:
+            raise failure
 
     def _read_checkpoint(self, log: Log) -> Checkpoint:
         return read_checkpoint(self.store, log, table_id=read_descriptor(self.store, log).id)

@@ -38,6 +38,7 @@ def table_snapshot(
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
         redated_until=redated,
+        doubts=() if as_of is None else settled.doubts,
     )
     files = live_files(commits)
     before = NO_METADATA if as_of else checkpoint.metadata
@@ -58,6 +59,7 @@ def table_snapshot(
         log=settled.log,
         origin=settled.origin,
         redated_until=redated,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -82,6 +84,7 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
         log=settled.log,
         origin=settled.origin,
         redated_until=settled.redated_until,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -110,6 +113,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         known_since=root.known_since,
         erased_until=root.erased_until,
         redated_until=redated,
+        doubts=settled.doubts,
     )
     tids = {commit.tid for commit in counted}
     own = [commit for commit in news if commit.tid in tids]
@@ -133,6 +137,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         log=settled.log,
         origin=settled.origin,
         redated_until=redated,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )

@@ -2,15 +2,17 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Decided
+from dbio_commit.protocol.entry import Entry
 
 # --- the order ----------------------------------------------------------------------------------------------------
 
@@ -78,6 +80,60 @@ def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[in
     return order
 
 
+# --- markers with other times --------------------------------------------------------------------------------------
+
+
+class Doubt(NamedTuple):
+    """A period in which it is not known whether some commit had been made yet."""
+
+    since: datetime
+    until: datetime
+
+
+_TOLERANCE = timedelta(hours=1)
+"""How long after its writer has made it a marker appears, at the most."""
+
+_SKEW = timedelta(days=1)
+"""How far a writer's clock may be from the store's, if no start marker shows it."""
+
+_MOST_DOUBTS = 100
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def find_doubts(commits: Iterable[Decided], started: Mapping[str, Entry]) -> list[Doubt]:
+    """For each commit whose marker is much younger than its writer says: the time between.
+
+    A marker that somebody deleted and brought back has a new time, so history has the commit in a wrong place. The
+    writer's clock may be wrong: by how much shows the start marker, whose tid has the writer's time of the beginning.
+    """
+    found: list[Doubt] = []
+    for commit in commits:
+        info = commit.marker.dbio_commit
+        if info is None or commit.marker.is_abort:
+            continue
+        start, began = started.get(commit.tid), names.parse_tid_time(commit.tid)
+        made, skew, tolerance = max(info.timestamp, _EPOCH), timedelta(), _TOLERANCE + _SKEW
+        if start and began and abs(start.modified - began) <= _SKEW:
+            skew, tolerance = start.modified - began, _TOLERANCE
+        if commit.modified - made - skew > tolerance:
+            found.append(Doubt(made + skew - tolerance, commit.modified))
+    return found
+
+
+def add_doubts(*each: Iterable[Doubt], known_since: datetime | None = None) -> tuple[Doubt, ...]:
+    """All of them, without those of states that are not known anyway. Those that overlap, or are many, become one."""
+    found: list[Doubt] = []
+    for doubt in sorted({*chain(*each)}):
+        if known_since and doubt.until <= known_since:
+            continue
+        if found and (doubt.since <= found[-1].until or len(found) == _MOST_DOUBTS):
+            found[-1] = Doubt(found[-1].since, max(found[-1].until, doubt.until))
+        else:
+            found.append(doubt)
+    return tuple(found)
+
+
 # --- an earlier state ---------------------------------------------------------------------------------------------
 
 
@@ -95,6 +151,7 @@ def committed_by(
     known_since: datetime | None = None,
     erased_until: datetime | None = None,
     redated_until: datetime | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
 
@@ -103,7 +160,7 @@ def committed_by(
     if as_of is None:
         return in_order(commits)
     counted, later = cut_at(
-        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until
+        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until, doubts=doubts
     )
     if any(commit.forgotten.removed for commit in later):
         raise not_known(as_of, known_since, is_erased=erased_until is not None and erased_until == known_since)
@@ -117,17 +174,20 @@ def cut_at(
     known_since: datetime | None = None,
     erased_until: datetime | None = None,
     redated_until: datetime | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> CommitsAsOf:
     """The commits, which may be outlines, as of then and later.
 
     States before `known_since` are incomplete, and those before `erased_until` were erased. States before
-    `redated_until` are not known, since a copy has given commits new times until then. Raises InvalidInputError for
-    these, and if `as_of` is neither a time with a zone nor the tid of a commit.
+    `redated_until` are not known, since a copy has given commits new times until then. Nor are those within a doubt.
+    Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor the tid of a commit.
     """
     ordered = in_order(commits)
     tids = [commit.tid for commit in ordered]
     times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
+    is_commit = False
     if isinstance(as_of, str) and as_of in tids:
+        is_commit = True
         count = tids.index(as_of) + 1
         time = times[count - 1]
     else:
@@ -139,6 +199,14 @@ def cut_at(
             f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
+    for doubt in doubts:  # a commit at the end of it is the one in doubt, or comes after it by its turn only
+        if doubt.since <= time < doubt.until or (is_commit and time == doubt.until):
+            since, until = (it.isoformat(timespec="seconds") for it in doubt)
+            raise InvalidInputError(
+                f"the table as of {as_of} is not known: a commit of about {since} has a marker of {until}, so somebody "
+                "may have brought the marker back, or its writer slept; ask for a time before the former, or from the "
+                "latter on"
+            )
     if known_since and time < known_since:
         raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
     return CommitsAsOf(ordered[:count], ordered[count:])

@@ -21,6 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import Doubt
 from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.markers.bodies import (
     INSPECT,
@@ -129,6 +130,8 @@ class Checkpoint:
     redated_until: datetime | None = None
     """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
     there was no copy."""
+    doubts: tuple[Doubt, ...] = ()
+    """When it is not known whether some commit had been made yet: its marker was brought back with another time."""
     table_id: str | None = None
     """The id in the table's descriptor; None if an earlier version wrote the checkpoint."""
     parts: tuple[Part, ...] = field(default=(), repr=False)
@@ -243,6 +246,16 @@ def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
 # --- body: gzip, JSON lines ---------------------------------------------------------------------------------------
 
 
+class _Doubtful(Body, frozen=True, kw_only=True):
+    """See `Doubt`."""
+
+    since: datetime
+    until: datetime
+
+    def __post_init__(self) -> None:
+        in_utc(self, "since", "until")
+
+
 class _Header(Body, frozen=True, kw_only=True):
     """The first line."""
 
@@ -266,6 +279,7 @@ class _Header(Body, frozen=True, kw_only=True):
     known_since: datetime | None = None
     erased_until: datetime | None = None
     redated_until: datetime | None = None
+    doubtful: list[_Doubtful] | None = None
     parts: list[Part] | None = None
     dropped: list[Dropped] | None = None
     cuts: list[Key] | None = None
@@ -431,6 +445,7 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
         redated_until=checkpoint.redated_until,
+        doubtful=[_Doubtful(since=it.since, until=it.until) for it in checkpoint.doubts] or None,
         parts=list(checkpoint.parts) if is_root else None,
         dropped=list(checkpoint.dropped) or None,
         cuts=list(checkpoint.cuts) or None,
@@ -479,6 +494,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         known_since=header.known_since,
         erased_until=header.erased_until,
         redated_until=header.redated_until,
+        doubts=tuple(Doubt(it.since, it.until) for it in header.doubtful or ()),
         parts=tuple(header.parts or ()),
         dropped=tuple(header.dropped or ()),
         cuts=tuple(header.cuts or ()),

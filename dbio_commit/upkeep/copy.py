@@ -293,6 +293,7 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         known_since=before.known_since,
         erased_until=before.erased_until,
         redated_until=snapshot.redated_until,
+        doubts=snapshot.doubts,
         table_id=snapshot.table_id,
     )
     keep_since = datetime.min.replace(tzinfo=clock.now().tzinfo)

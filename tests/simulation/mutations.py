@@ -468,7 +468,24 @@ def _committed(store: Store) -> Mapping[str, Entry]:
 @mutation("busy", "R2", "R3", first=10)
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(settled, "_list_commits", lambda store, clock, first: first):
+    with patch.object(settled, "_list_commits", lambda store, clock, first: (first, _ALL_SEEN)):
+        yield
+
+
+_ALL_SEEN = SimpleNamespace(shows=lambda newest, uncovered: True)
+
+
+@mutation("sleepers", "R1", "I6", "I9", "I4")
+def believe_what_is_remembered_of_a_marker() -> Iterator[None]:
+    """A marker that a listing showed counts for who remembers what is in it, though it was purged and forgotten."""
+    with patch.object(settled._Seen, "shows", lambda self, newest, uncovered: True):
+        yield
+
+
+@mutation("sleepers", "I3", first=140)
+def abort_what_a_listing_showed_as_pending() -> Iterator[None]:
+    """Who aborts does not look for the markers by their names."""
+    with patch.object(decision, "_find_ended", lambda store, tids: {}):
         yield
 
 
@@ -476,8 +493,8 @@ def read_the_log_once() -> Iterator[None]:
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
-        return replace(first, committed={**first.committed, **_committed(store)})
+    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
+        return replace(first, committed={**first.committed, **_committed(store)}), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
         yield
@@ -487,12 +504,12 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
+    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
         second = _committed(store)
         if second.keys() <= first.committed.keys():
-            return first
+            return first, _ALL_SEEN
         committed, later = settle({**second, **first.committed}, _committed(store))
-        return replace(first, committed=committed, later=later)
+        return replace(first, committed=committed, later=later), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
         yield

@@ -34,7 +34,7 @@ PAUSE = timedelta(seconds=90)
 
 def rows(*ids: int, **columns: Any) -> pa.Table:
     """Rows of the base: an id, a value, and the partition `p`."""
-    given = {
+    given: dict[str, Any] = {
         "id": [*ids],
         "v": pa.array([10 * it for it in ids], pa.int32()),
         "p": ["a" if it % 2 else "b" for it in ids],

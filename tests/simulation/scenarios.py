@@ -229,6 +229,24 @@ def _readers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
 
 
+def _sleepers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Processes that remember every marker fall asleep between two requests, while vacuums purge and forget."""
+    operations: Sequence[Operation] = ("append", "append", "overwrite", "overwrite_partitions", "rewrite")
+    early = actors.writer(stage, transactions=4, operations=operations, naps_s=(0.1, 1900.0, DAY_S))
+    cast = [world.spawn("writer0", early, stalls_s=(1,))]
+    world.spawn("reader-that-remembers", actors.reader(stage, reads=8, naps_s=(HOUR_S, DAY_S)), immortal=True)
+    old_s = chance.choice((0.0, DAY_S, 31 * DAY_S, 33 * DAY_S))
+    writer = actors.writer(stage, transactions=6, operations=operations, naps_s=(1.0, 1900.0, DAY_S))
+    cast.append(world.spawn("writer1", writer, after_s=old_s, stalls_s=(1,)))
+    vacuum = actors.vacuumer(stage, runs=10, naps_s=(1900.0, HOUR_S, 3 * DAY_S), checkpoint_after=(0,))
+    cast.append(world.spawn("vacuum", vacuum, after_s=old_s, stalls_s=(1.0,)))
+    naps_s = (60.0, HOUR_S, DAY_S)
+    for i in range(2):
+        cast.append(world.spawn(f"reader{i}", actors.reader(stage, reads=5, naps_s=naps_s), after_s=old_s))
+    cast.append(world.spawn("vacuum-asleep", actors.vacuumer(stage, runs=3, naps_s=naps_s), after_s=old_s))
+    return [*cast, world.spawn("operator", actors.operator(stage, actions=4), after_s=old_s)]
+
+
 def _vacuums(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Vacuums that overtake one another."""
     writer = actors.writer(stage, transactions=5, operations=("append", "append", "overwrite"), naps_s=(60.0, 1900.0))
@@ -522,6 +540,12 @@ SCENARIOS = {
     ),
     "vacuums": Scenario(
         risks=stalls(1900, 2 * HOUR_S, likely=0.03, skew=SKEW), cast=_vacuums, share=2, retentions_hours=(1,)
+    ),
+    "sleepers": Scenario(
+        risks=stalls(HOUR_S, 3 * HOUR_S, DAY_S, 20 * DAY_S, likely=0.06),
+        cast=_sleepers,
+        share=1,
+        retentions_hours=(1,),
     ),
     "losses": Scenario(
         risks=stalls(60, 2 * HOUR_S, likely=0.02, skew=SKEW), cast=_losses, share=1, retentions_hours=(1,)

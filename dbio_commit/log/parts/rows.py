@@ -298,6 +298,15 @@ _KINDS_OF: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: 
 # --- to transactions ----------------------------------------------------------------------------------------------
 
 
+def beside(tables: Sequence[pa.Table]) -> pa.Table:
+    """The columns of all tables, which have the same rows."""
+    found = tables[0]
+    for table in tables[1:]:
+        for field in table.schema:
+            found = found.append_column(field, table[field.name])
+    return found
+
+
 def has_gone(files: pa.Table) -> bool:
     """Whether a row says that a path is forgotten."""
     return bool(pc.any(files["gone"]).as_py())
