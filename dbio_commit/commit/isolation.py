@@ -36,6 +36,23 @@ class Read:
         check_isolation(self.isolation)
 
 
+def last_erasure_of(table: Snapshot) -> str:
+    """The id of the last erasure before this state of now; "" for none."""
+    return table.checkpoint.last_erasure or ""
+
+
+def refuse_erased(table: Snapshot, last_erasure: str, then: str) -> None:
+    """Raises CommitConflictError if rows were erased since a state whose last erasure was this one.
+
+    So files that were copied by that state bring no erased rows back. `then` says what follows.
+    """
+    if last_erasure_of(table) != last_erasure:
+        raise CommitConflictError(
+            f"rows of {table.url} were erased (`dbio erase`) since its files were read, and some of these may have "
+            f"held such rows; {then}"
+        )
+
+
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
     """Raises CommitConflictError if rows came since that the rewrite `tid` might have changed or used.
 

@@ -24,6 +24,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.begin import begin
 from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
 from dbio_commit.commit.provenance import Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
@@ -79,6 +80,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     commits of its own; HistoryLostError if vacuum deletes a file meanwhile; CommitConflictError if anything else is
     committed to the copy; StoreError. After an error, another call goes on with the files that were copied.
     """
+    last_erasure = last_erasure_of(read_snapshot(source, clock))
     now = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, now, target)
     had = _find_copy(target, clock)
@@ -96,6 +98,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
         transaction.remove(changes.gone)
     transaction.vouch_for_rows()  # they are rows of the original
     doubtful = doubtful_among([file for file, _ in changes.came], now)
+    refuse_erased(read_snapshot(source, clock), last_erasure, "nothing was committed: copy again")
     commit = transaction.commit(now.schema, metrics=metrics_of(doubtful))
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")

@@ -4,7 +4,7 @@ The files of the simulation are no Parquet, so a finder of its own looks for the
 10.6.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,6 @@ class RowFinder:
 
     def by_facts(self, files: Sequence[DataFile], commits: object) -> Sequence[DataFile]:
         return files
-
-    def first_of(self, files: Iterable[DataFile]) -> DataFile | None:
-        return next(iter(self.by_rows([*files])), None)
 
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
         return [file for file in files if self._may_hold(file)]
