@@ -337,6 +337,16 @@ def _erasures(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast.append(world.spawn("compactor", streams.compactor(stage, runs=2)))
     for i in range(chance.randint(1, 2)):
         cast.append(world.spawn(f"eraser{i}", erasures.eraser(stage, erasures=3), after_s=chance.choice((5.0, 600.0))))
+    naps_s = (0.5, 60.0, 300.0, 1900.0)
+    slow_s = (1.0, 30.0, 90.0, 400.0, HOUR_S)
+    for name, act in (
+        ("restorer", actors.restorer(stage, restores=3, naps_s=naps_s)),
+        ("publisher", erasures.publisher(stage, publications=4)),
+        ("checkpointer", erasures.checkpointer(stage, checkpoints=4)),
+        ("copier", erasures.copier(stage, copies=2)),
+    ):
+        if chance.random() < 0.6:
+            cast.append(world.spawn(name, act, stalls_s=slow_s))
     vacuum = actors.vacuumer(stage, runs=3, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0, 3))
     cast.append(world.spawn("vacuum", vacuum))
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
