@@ -41,14 +41,15 @@ def last_erasure_of(table: Snapshot) -> str:
     return table.checkpoint.last_erasure or ""
 
 
-def refuse_erased(table: Snapshot, last_erasure: str, then: str) -> None:
-    """Raises CommitConflictError if rows were erased since a state whose last erasure was this one.
+def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> None:
+    """Raises CommitConflictError if the last erasure of a table is another one than in an earlier state.
 
-    So files that were copied by that state bring no erased rows back. `then` says what follows.
+    So files that were copied by that state bring no erased rows back. `where` is the table, and `then` says what
+    follows.
     """
-    if last_erasure_of(table) != last_erasure:
+    if last_erasure != since:
         raise CommitConflictError(
-            f"rows of {table.url} were erased (`dbio erase`) since its files were read, and some of these may have "
+            f"rows of {where} were erased (`dbio erase`) since its files were read, and some of these may have "
             f"held such rows; {then}"
         )
 

@@ -31,7 +31,7 @@ from dbio_commit.commit.decision import (
     withdraw,
 )
 from dbio_commit.commit.draft import Draft, Terms
-from dbio_commit.commit.isolation import refuse_erased, refuse_news
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
 from dbio_commit.commit.metadata import Seen, forget_holder, look_at_table, remember_metadata, remembered_id
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
@@ -368,7 +368,8 @@ class TableRoot(Root):
         if terms.must_be_empty and table.tids:
             raise self.table_exists()
         if terms.last_erasure is not None:
-            refuse_erased(table, terms.last_erasure, "nothing was committed: begin again")
+            then = "nothing was committed: begin again"
+            refuse_erased(last_erasure_of(table), since=terms.last_erasure, where=self.store.url, then=then)
         if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
             refuse_changed(

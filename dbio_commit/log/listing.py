@@ -125,7 +125,7 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
     newest checkpoint of any table counts.
 
-    Raises ObjectNotFoundError if vacuum has purged it meanwhile, and CheckpointLostError if it cannot be read, or if
+    Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
     """
     found = NO_CHECKPOINT
@@ -144,6 +144,16 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     return found
 
 
+def read_last_erasure(store: Store, table_id: str | None) -> str:
+    """The id of the table's last erasure; "" for none. One listing, as long as there is no new checkpoint."""
+
+    def read() -> str:
+        log = parse_log(store.list_log(names.Kind.CHECKPOINT))
+        return read_checkpoint(store, log, table_id=table_id).last_erasure or ""
+
+    return until_quiet(store, read)
+
+
 def is_of_table(told: str | None, table_id: str | None) -> bool:
     """Whether an object with this id belongs to the table. Earlier versions recorded none."""
     return told is None or table_id is None or told == table_id
@@ -160,6 +170,8 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
     for purged in told:
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
+            if parse_log(store.list_log(names.Kind.CHECKPOINT)).last_checkpoint >= purged:
+                raise ObjectNotFoundError(f"a purge has overtaken the listing of {store.url}; list the log again")
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint. Vacuum has "
                 f"purged commit markers that only these checkpoints cover, as {entry.path} records, so it is not known "

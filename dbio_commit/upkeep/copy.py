@@ -25,7 +25,7 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.log.listing import read_descriptor, read_last_turn
+from dbio_commit.log.listing import read_descriptor, read_last_erasure, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
@@ -98,7 +98,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         raise HistoryLostError(
             f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Copy again"
         ) from error
-    refuse_erased(read_snapshot(source, clock), last_erasure_of(snapshot), _DROP_IT)
+    refuse_copy_of_erased(source, snapshot.table_id, last_erasure_of(snapshot), _DROP_IT)
     _reveal(target, clock, tombstone, snapshot.settings)
     return CopyReport(
         url=target.url,
@@ -118,7 +118,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
 def _finish(source: Store, target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
     """Ends a copy of which everything was written. Checks the live files."""
     copy = read_snapshot(target, clock, even_dropped=True)
-    refuse_erased(read_snapshot(source, clock), last_erasure_of(copy), _DROP_IT)
+    refuse_copy_of_erased(source, copy.table_id, last_erasure_of(copy), _DROP_IT)
     files = size = 0
     for some in copy.slices():
         live = [*some.files]
@@ -181,7 +181,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
             copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
             doubtful += doubtful_among(some.files, then)
         transaction.vouch_for_rows()  # they are the rows of then
-        refuse_erased(read_snapshot(source, clock), last_erasure, "nothing was copied: copy again")
+        refuse_copy_of_erased(source, then.table_id, last_erasure, "nothing was committed: copy again")
         commit = transaction.commit(then.schema, metrics=metrics_of(doubtful))
     return CopyReport(
         url=target.url,
@@ -202,6 +202,11 @@ def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
         )
     if _lies_in(target, source):
         raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
+
+
+def refuse_copy_of_erased(source: Store, table_id: str | None, since: str, then: str) -> None:
+    """Raises CommitConflictError if rows were erased from the source since a state whose last erasure was this one."""
+    refuse_erased(read_last_erasure(source, table_id), since=since, where=source.url, then=then)
 
 
 def _lies_in(inner: Store, outer: Store) -> bool:

@@ -1288,7 +1288,7 @@ def keep_the_paths_of_erased_files() -> Iterator[None]:
         yield
 
 
-@mutation("erasures", "an erasure left", "erased rows came back")
+@mutation("erasures", "an erasure left", "erased rows came back", first=102)
 def erase_beside_what_began_since() -> Iterator[None]:
     """An erasure reports only what had begun when it looked for files, and nobody asks for it before a restore."""
     run = erasing._Erasure._delete_files
@@ -1307,19 +1307,19 @@ def erase_beside_what_began_since() -> Iterator[None]:
     with (
         patch.object(erasing._Erasure, "_delete_files", blind),
         patch.object(erasing._Erasure, "_still_pending", still_pending),
-        patch.object(table, "refuse_erased", lambda *arguments: None),
+        patch.object(table, "refuse_erased", lambda *arguments, **how: None),
     ):
         yield
 
 
-@mutation("erasures", "erased paths came back")
+@mutation("latecomers", "erased paths came back")
 def keep_a_checkpoint_that_came_late() -> Iterator[None]:
     """A checkpoint stays whose number an erasure had purged."""
     with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
         yield
 
 
-@mutation("erasures", "an erasure left", "erased paths came back")
+@mutation("latecomers", "an erasure left", "erased paths came back")
 def publish_without_another_look() -> Iterator[None]:
     """A publisher that has stood still goes on as if it had not."""
     with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
@@ -1329,7 +1329,7 @@ def publish_without_another_look() -> Iterator[None]:
 @mutation("erasures", "erased rows came back")
 def copy_whatever_was_erased() -> Iterator[None]:
     """A copy does not ask whether rows were erased meanwhile."""
-    with patch.object(copies, "refuse_erased", lambda *arguments: None):
+    with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
         yield
 
 

@@ -72,9 +72,10 @@ def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, pha
     """Those of the files that may hold such rows, by their rows: some files at a time."""
     left, done = iter(files), 0
     while some := [*islice(left, _FILES_AT_ONCE)]:
+        progress(phase, done, len(files))
         yield from finder.by_rows(some)
         done += len(some)
-        progress(phase, done, len(files))
+    progress(phase, done, len(files))
 
 
 def removed_files(commits: Iterable[Decided], live: Collection[str]) -> list[DataFile]:

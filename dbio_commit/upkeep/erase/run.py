@@ -84,6 +84,7 @@ def erase(
     finder = Finder(store, snapshot.schema, where, time_zone)
     live, commit = finder.by_facts(snapshot.files, snapshot.of_files), None
     if not dry_run and any(look_into(finder, live, progress, "looking for rows")):
+        progress("looking for rows", len(live), len(live))
         progress("deleting rows", 0, None)
         commit = delete(where)
         progress("deleting rows", 1, 1)
@@ -105,7 +106,7 @@ def erase(
         failed=hands.report().failed,
         pending=erasure.pending,
         published=published,
-        remains=remains_of(store, hands, erasure.state, finder),
+        remains=remains_of(store, hands, erasure.state, finder, erasure.below),
     )
 
 
@@ -126,14 +127,21 @@ class _Judge(Judge):
     doomed: _Doomed = field(default_factory=_Doomed)
     also: frozenset[str] = frozenset()
     """The files of this share that flagged transactions removed."""
+    below: list[str] = field(default_factory=list)
+    """The markers below the root are added to these. The judges of all shares have one list."""
 
     @classmethod
-    def made_of(cls, judge: Judge, doomed: _Doomed, share: Snapshot) -> "_Judge":
+    def made_of(cls, judge: Judge, doomed: _Doomed, share: Snapshot, below: list[str]) -> "_Judge":
         told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
-        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share))
+        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
 
     def within(self, share: Snapshot) -> "_Judge":
-        return _Judge.made_of(Judge.within(self, share), self.doomed, share)
+        return _Judge.made_of(Judge.within(self, share), self.doomed, share, self.below)
+
+    def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
+        inside = (entry for entry in entries if entry.size and "/" in entry.path)
+        self.below.extend(it.path for it in inside if names.parse_log_name(names.split(it.path)[1]))
+        return Judge.garbage(self, entries)
 
     def _is_due(self, entry: Entry, why: Why) -> bool:
         if why.reason is not Reason.REMOVED:
@@ -160,6 +168,8 @@ class _Erasure(TableVacuum):
         """The objects of publications that may name what is erased. All of a format that is missing here may."""
         self._first = 0
         """The number of the first checkpoint that has nothing of the erased files."""
+        self.below: list[str] = []
+        """Markers below the root."""
         self.state: Snapshot
         self.pending: Sequence[Pending] = ()
 
@@ -232,6 +242,11 @@ class _Erasure(TableVacuum):
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
+        elif self._finder.names_values(snapshot.layouts):
+            self._hands.warnings.append(
+                "emptied directories stay, whose names may have values, since a transaction is pending: a vacuum after "
+                "its end removes them"
+            )
         return True
 
     # --- find -----------------------------------------------------------------------------------------------------
@@ -279,7 +294,8 @@ class _Erasure(TableVacuum):
     # --- delete ---------------------------------------------------------------------------------------------------
 
     def _judge(self, snapshot: Snapshot) -> Judge:
-        return _Judge.made_of(super()._judge(snapshot), self._doomed, snapshot)
+        self.below = []
+        return _Judge.made_of(super()._judge(snapshot), self._doomed, snapshot, self.below)
 
     def _newest(self) -> Snapshot:
         return read_snapshot(self._store, self._clock)

@@ -33,6 +33,7 @@ __all__ = [
     "Published",
     "find_formats",
     "find_limits",
+    "find_others",
     "find_own",
     "find_problems",
     "find_superseded",
@@ -173,6 +174,16 @@ def find_formats(store: Store, table_id: str) -> list[Format]:
         if own.telling or own.rest:
             found.append(it)
     return found
+
+
+def find_others(store: Store, table_id: str) -> list[str]:
+    """The objects in the directories of all formats that no publisher of this table wrote, as far as is known."""
+    others: list[str] = []
+    for it, way in _WAYS.items():
+        entries = store.list_files(DIRECTORIES[it], links=False)
+        own = way.own(store, entries, table_id)
+        others += sorted({entry.path for entry in entries} - {entry.path for entry in (*own.telling, *own.rest)})
+    return others
 
 
 def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:

@@ -9,6 +9,7 @@ from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import read_last_erasure
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import bounds_in
@@ -33,9 +34,9 @@ class Live:
         """The paths of the live files."""
         return (file.path for file in self.snapshot.files)
 
-    def is_erased(self, store: Store, clock: Clock) -> bool:
+    def is_erased(self, store: Store) -> bool:
         """Whether rows were erased since the snapshot was taken."""
-        return last_erasure_of(read_snapshot(store, clock)) != last_erasure_of(self.snapshot)
+        return read_last_erasure(store, self.table_id) != last_erasure_of(self.snapshot)
 
     def refuse_unread(self, files: Sequence[DataFile] | None = None) -> None:
         """Raises InvalidInputError for a file, of these or of all, on whose partition values readers do not agree."""

@@ -360,7 +360,7 @@ class _Next:
             self._is_overtaken_now,
             is_useless=partial(self._is_useless, number),
             undo=lambda: self._store.delete_many([path]),
-            is_erased=None if self._listing.last else partial(self._live.is_erased, self._store, self._clock),
+            is_erased=None if self._listing.last else partial(self._live.is_erased, self._store),
         ):
             if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
                 remember(self._store, 0, b"")

@@ -17,7 +17,9 @@ import pytest
 from dbio_commit import CommitConflictError, DbioError, Table
 from dbio_commit.base.clock import Clock
 from dbio_commit.data.footers import inspect_files
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
+from dbio_commit.store.contract import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_state, copy_table
 from dbio_commit.upkeep.erase.report import EraseReport
@@ -255,6 +257,30 @@ def test_the_version_of_a_log_that_removes_the_rows_goes_too(sets: bool) -> None
         assert not it.is_new
 
 
+class _Paged(MemoryStore):
+    """Its first listing has two pages, between which something is done."""
+
+    between: Callable[[], object] | None = None
+
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        if (act := self.between) is None:
+            return super().list_log(*prefixes)
+        first = super().list_log(*prefixes)
+        self.between = None
+        act()
+        return [it for it in first if it.path < "_d"] + [it for it in super().list_log(*prefixes) if it.path >= "_d"]
+
+
+def test_a_listing_that_an_erasure_overtakes_between_two_pages_is_read_again() -> None:
+    """The first page has only checkpoints that the erasure deletes, and the second its purge record."""
+    place = Place(by_name=False)
+    place.table("founder").checkpoint()
+    paged = _Paged(place.clock, url=place.store.url)
+    paged.objects, paged.between = place.store.objects, place.erase
+    assert len(Table.over(paged, place.clock).snapshot().files) == 2
+    assert any(path.startswith("_purged_") for path in paged.objects)
+
+
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 Copying = Callable[[Store, Store, Clock, str], object]
@@ -305,3 +331,63 @@ def test_a_copy_that_only_lacked_its_end_when_rows_were_erased_is_refused() -> N
     assert place.erase().ok
     with pytest.raises(CommitConflictError, match="dbio drop"):
         copy_table(place.store, target, place.clock)
+
+
+# --- what an erasure does not reach ---------------------------------------------------------------------------------
+
+
+def test_markers_from_before_an_adoption_are_named() -> None:
+    """They mean nothing for the table, and have minima and maxima of the rows."""
+    clock = ManualClock()
+    store = MemoryStore(clock, url="s3://lake/t")
+    table = Table.over(store, clock, inspector=inspect_files)
+    body = io.BytesIO()
+    pq.write_table(pa.table({"name": [NAME], "age": [AGE]}), body)
+    store.put("d=1/x.parquet", body.getvalue())
+    with table.begin() as transaction:
+        store.put(transaction.new_file(partition={"d": "1"}).removeprefix(f"{store.url}/"), body.getvalue())
+    clock.sleep(1000)
+    table.adopt()
+    report = table.erase(f"age = {AGE}")
+    assert report.ok
+    (left,) = traces(store, [NAME, AGE])
+    assert left == f"d=1/_committed_{transaction.tid}"
+    assert any(left in it for it in report.remains)
+
+
+def test_objects_that_publishers_of_others_left_are_named() -> None:
+    place = Place(by_name=False, publish="iceberg")
+    place.store.put("_iceberg/metadata/00001-of-a-catalog.metadata.json", NAME.encode())
+    place.store.put("_delta_log/notes.txt", NAME.encode())
+    report = place.erase()
+    assert place.left() == ["_delta_log/notes.txt", "_iceberg/metadata/00001-of-a-catalog.metadata.json"]
+    assert any("2 objects beside the publications" in it and "notes.txt" in it for it in report.remains)
+
+
+def test_uploads_that_nobody_has_finished_are_named() -> None:
+    place = Place(by_name=False)
+    upload = Unfinished("part-00000-tid-1-j-0-0-c000.parquet", "upload-1", 7, place.clock.now())
+    place.store.unfinished.append(upload)
+    assert any("1 uploads" in it and upload.path in it for it in place.erase().remains)
+
+
+def test_who_made_commits_is_named() -> None:
+    assert any("record who made them" in it for it in Place(by_name=False).erase().remains)
+
+
+def test_each_phase_reports_its_progress() -> None:
+    place = Place(by_name=False, publish="delta")
+    seen: list[tuple[str, int, int | None]] = []
+    place.table("eraser").erase(f"age = {AGE}", progress=lambda *it: seen.append(it))
+    assert list(dict.fromkeys(phase for phase, _, _ in seen)) == [
+        "looking for rows",
+        "deleting rows",
+        "publishing",
+        "waiting 61 s for others",
+        "looking into removed files",
+        "listing",
+        "deleting",
+        "writing checkpoints",
+        "publishing as delta",
+    ]
+    assert all(done == total for phase, done, total in {it[0]: it for it in seen}.values() if phase != "listing")
