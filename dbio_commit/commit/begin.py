@@ -69,6 +69,7 @@ def begin(
     app: AppVersion | None = None,
     must_be_empty: bool = False,
     if_match: str | None = None,
+    last_erasure: str | None = None,
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
@@ -81,6 +82,7 @@ def begin(
 
     - `must_be_empty` requires a table without commits.
     - `if_match` requires a table whose data has not changed since that etag.
+    - `last_erasure` is as in `Terms`.
     - `target` is the result of `look`, if the caller has it.
     - `skipped` is the result of `has_committed`.
     - `sets` are changes of settings, checked. Rows that are there already must keep the constraints in them.
@@ -142,6 +144,7 @@ def begin(
         app=application,
         must_be_empty=must_be_empty,
         if_match=if_match,
+        last_erasure=last_erasure,
         commit_id="",
         job=job,
         began=began,

@@ -37,6 +37,9 @@ class Terms:
     """Whether it may only commit to a table that has no commits yet."""
     if_match: str | None = None
     """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
+    last_erasure: str | None = None
+    """Of a write that brings removed files back: it commits only if this is still the last erasure, "" for none. None
+    for any other write."""
     commit_id: str
     job: str
     """A random uuid in the name of each data file, as in DBIO's names."""

@@ -38,6 +38,24 @@ class Read:
         check_isolation(self.isolation)
 
 
+def last_erasure_of(table: Snapshot) -> str:
+    """The id of the last erasure before this state of now; "" for none."""
+    return table.checkpoint.last_erasure or ""
+
+
+def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> None:
+    """Raises CommitConflictError if the last erasure of a table is another one than in an earlier state.
+
+    So files that were copied by that state bring no erased rows back. `where` is the table, and `then` says what
+    follows.
+    """
+    if last_erasure != since:
+        raise CommitConflictError(
+            f"rows of {where} were erased (`dbio erase`) since its files were read, and some of these may have "
+            f"held such rows; {then}"
+        )
+
+
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
     """Raises CommitConflictError if rows came since that the rewrite `tid` might have changed or used.
 

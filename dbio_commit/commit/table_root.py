@@ -32,7 +32,7 @@ from dbio_commit.commit.decision import (
     withdraw,
 )
 from dbio_commit.commit.draft import Draft, Terms
-from dbio_commit.commit.isolation import refuse_news
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
 from dbio_commit.commit.metadata import (
     Seen,
     forget_holder,
@@ -405,6 +405,9 @@ class TableRoot(Root):
             return True
         if terms.must_be_empty and table.tids:
             raise self.table_exists()
+        if terms.last_erasure is not None:
+            then = "nothing was committed: begin again"
+            refuse_erased(last_erasure_of(table), since=terms.last_erasure, where=self.store.url, then=then)
         if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
             refuse_changed(

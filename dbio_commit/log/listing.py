@@ -126,7 +126,7 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
     newest checkpoint of any table counts.
 
-    Raises ObjectNotFoundError if vacuum has purged it meanwhile, and CheckpointLostError if it cannot be read, or if
+    Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
     """
     found = NO_CHECKPOINT
@@ -143,6 +143,16 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
             )
     _refuse_lost(store, log, found.number, table_id)
     return found
+
+
+def read_last_erasure(store: Store, table_id: str | None) -> str:
+    """The id of the table's last erasure; "" for none. One listing, as long as there is no new checkpoint."""
+
+    def read() -> str:
+        log = parse_log(store.list_log(names.Kind.CHECKPOINT))
+        return read_checkpoint(store, log, table_id=table_id).last_erasure or ""
+
+    return until_quiet(store, read)
 
 
 def is_of_table(told: str | None, table_id: str | None) -> bool:

@@ -127,6 +127,9 @@ class Checkpoint:
     """States before this time lack files that were removed and vacuumed; None if there are none."""
     erased_until: datetime | None = None
     """States before this time were erased on purpose; None if nothing was."""
+    last_erasure: str | None = None
+    """A random id of the last erasure; None if there was none. Anyone who finds another one than before has read what
+    is erased now."""
     redated_until: datetime | None = None
     """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
     there was no copy."""
@@ -278,6 +281,7 @@ class _Header(Body, frozen=True, kw_only=True):
     settings: dict[str, str] | None = None
     known_since: datetime | None = None
     erased_until: datetime | None = None
+    last_erasure: TableId | None = None
     redated_until: datetime | None = None
     doubtful: list[_Doubtful] | None = None
     parts: list[Part] | None = None
@@ -444,6 +448,7 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
+        last_erasure=checkpoint.last_erasure,
         redated_until=checkpoint.redated_until,
         doubtful=[_Doubtful(since=it.since, until=it.until) for it in checkpoint.doubts] or None,
         parts=list(checkpoint.parts) if is_root else None,
@@ -493,6 +498,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
         erased_until=header.erased_until,
+        last_erasure=header.last_erasure,
         redated_until=header.redated_until,
         doubts=tuple(Doubt(it.since, it.until) for it in header.doubtful or ()),
         parts=tuple(header.parts or ()),

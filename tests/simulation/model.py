@@ -21,9 +21,10 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
+from dbio_commit.upkeep.publish import is_published
 from tests.builders import as_dbio_sees
 
-from .world import EPOCH, ROW_BYTES, SerialStore, Violation, World
+from .world import EPOCH, ROW_BYTES, Actor, SerialStore, Violation, World
 
 ADOPTED = "adopted"
 """Stands for the transaction that added what was there before the table."""
@@ -139,6 +140,10 @@ class Model:
     """By who is about to restore the table: its transaction begins within the package."""
     erasing: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """By who erases them: the rows."""
+    erased: set[bytes] = field(default_factory=set)
+    """The rows of which an erasure has said that nothing is left."""
+    _writers: dict[str, tuple[Actor, int]] = field(default_factory=dict)
+    """Who wrote each checkpoint and publication last, and how many failures they had had."""
     _erased: set[str] = field(default_factory=set)
     """Files that an erasure deleted, earlier than a vacuum would."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
@@ -167,11 +172,15 @@ class Model:
     def on_put(self, path: str, body: bytes) -> None:
         directory, name = names.split(path)
         marker = names.parse_log_name(name)
-        if marker and directory:
+        if (actor := self.world.current()) and (is_published(path) or path.startswith(Kind.CHECKPOINT)):
+            self._writers[path] = actor, actor.failures
+        if (marker and directory) or is_published(path):
             return  # a stranger's, which means nothing here
         if marker is None:
             tid = names.parse_data_file(name)
             self.rows[path] = body
+            if self.erased and (back := self.erased.intersection(rows_in(body))):
+                raise Violation(f"erased rows came back: {sorted(back)} in {path}")
             if path == names.DESCRIPTOR:
                 self.created = self.world.steps
                 self.first_layout = tuple(json.loads(body)["partition_columns"])
@@ -197,6 +206,8 @@ class Model:
 
     def on_delete(self, path: str) -> None:
         self.deletions += 1
+        if is_published(path):
+            return
         if path in self.live:
             raise Violation(f"I4: the live file {path} was deleted")
         at = self._removed_at.get(path)
@@ -549,7 +560,7 @@ class Model:
 
     def _check_dbio(self, change: str) -> None:
         """What DBIO's own reader makes of an unpartitioned table; late files are the known limit of its protocol."""
-        objects = as_dbio_sees(self.world.store.objects)
+        objects = as_dbio_sees({path: it for path, it in self.world.store.objects.items() if not is_published(path)})
         try:
             found = {file.path for file in read_snapshot(SerialStore(objects), Clock()).files}
         except TableNotFoundError:
@@ -652,23 +663,46 @@ class Model:
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
 
-    def check_erased(self, rows: frozenset[bytes], *, since: int) -> None:
-        """10.6: of files with these rows that were committed before step `since`, nothing is left."""
+    def check_erased(self, rows: frozenset[bytes]) -> None:
+        """10.6: no file has these rows, whoever wrote it, and nothing names such a file."""
         objects = self.world.store.objects
-        held = {
+        if left := {path for path in objects if not rows.isdisjoint(self.rows_of(path))}:
+            raise Violation(f"an erasure left the files {sorted(left)}")
+        held = self._holders(rows)
+        if left := {names.committed(tid) for tid in held.values()} & objects.keys():
+            raise Violation(f"an erasure left the markers {sorted(left)}")
+        for name, left in self._naming(held):
+            raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
+        self.erased |= rows
+
+    def check_late(self) -> None:
+        """At the end: nothing that came after an erasure names what it erased, unless its writer died, or its calls
+        failed, before it could take that back."""
+        for name, left in self._naming(self._holders(self.erased)):
+            actor, failures = self._writers[name]
+            if not actor.doomed and actor.failures == failures and not actor.name.startswith("of "):
+                raise Violation(f"erased paths came back: {sorted(left)} in {name}")
+
+    def _holders(self, rows: Collection[bytes]) -> dict[str, str]:
+        """The committed files that have had these rows, each with its transaction."""
+        return {
             path: tid
             for tid, decision in self.decided.items()
             for path in decision.added
-            if decision.step <= since and not rows.isdisjoint(self.rows_of(path))
+            if not set(rows).isdisjoint(self.rows_of(path))
         }
-        if left := held.keys() & objects.keys():
-            raise Violation(f"an erasure left the files {sorted(left)}")
-        if left := {names.committed(tid) for tid in held.values()} & objects.keys():
-            raise Violation(f"an erasure left the markers {sorted(left)}")
-        for name in filter(lambda path: path.startswith(Kind.CHECKPOINT), objects):
-            text = gzip.decompress(objects[name][0]).decode()
+
+    def _naming(self, held: Collection[str]) -> Iterator[tuple[str, set[str]]]:
+        """The checkpoints and publications that name some of these files."""
+        for name, (body, _) in self.world.store.objects.items():
+            if name.startswith(Kind.CHECKPOINT):
+                text = gzip.decompress(body).decode()
+            elif is_published(name):
+                text = body.decode(errors="replace")
+            else:
+                continue
             if left := {path for path in held if names.split(path)[1] in text}:
-                raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
+                yield name, left
 
     def check_committed(self, tid: str, commit: Commit | None = None) -> None:
         """What a writer was told is so; leaving `with` tells nothing but that."""

@@ -61,8 +61,10 @@ from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
 from dbio_commit.protocol.versions import VersionFate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
+from dbio_commit.upkeep import copy as copies
 from dbio_commit.upkeep import restore, staged_copies
 from dbio_commit.upkeep.erase import run as erasing
+from dbio_commit.upkeep.publish import lookout
 from dbio_commit.upkeep.vacuum import directory_plan, table_plan
 from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
@@ -1300,4 +1302,56 @@ def keep_the_paths_of_erased_files() -> Iterator[None]:
         return checkpoints.write_checkpoint(*arguments, **how)
 
     with patch.object(erasing, "write_checkpoint", write):
+        yield
+
+
+@mutation("erasures", "an erasure left", "erased rows came back", first=102)
+def erase_beside_what_began_since() -> Iterator[None]:
+    """An erasure reports only what had begun when it looked for files, and nobody asks for it before a restore."""
+    run = erasing._Erasure._delete_files
+
+    def blind(self: Any, snapshot: Snapshot) -> Any:
+        left = run(self, snapshot)
+        self.begun_before = snapshot.log.started.keys() | snapshot.log.committed.keys()
+        return left
+
+    pending = erasing._Erasure._still_pending
+
+    def still_pending(self: Any, log: Log) -> Any:
+        self._begun = self.begun_before
+        return pending(self, log)
+
+    with (
+        patch.object(erasing._Erasure, "_delete_files", blind),
+        patch.object(erasing._Erasure, "_still_pending", still_pending),
+        patch.object(table, "refuse_erased", lambda *arguments, **how: None),
+    ):
+        yield
+
+
+@mutation("latecomers", "erased paths came back")
+def keep_a_checkpoint_that_came_late() -> Iterator[None]:
+    """A checkpoint stays whose number an erasure had purged."""
+    with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
+        yield
+
+
+@mutation("latecomers", "an erasure left", "erased paths came back")
+def publish_without_another_look() -> Iterator[None]:
+    """A publisher that has stood still goes on as if it had not."""
+    with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
+        yield
+
+
+@mutation("erasures", "erased rows came back")
+def copy_whatever_was_erased() -> Iterator[None]:
+    """A copy does not ask whether rows were erased meanwhile."""
+    with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
+        yield
+
+
+@mutation("erasures", "an erasure left", "erased rows came back")
+def trust_what_others_commit_meanwhile() -> Iterator[None]:
+    """An erasure does not ask what others committed while it deleted."""
+    with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):
         yield

@@ -123,6 +123,8 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
                 cast.cast(world, stage, chance)
                 world.run()
                 streams.finish(world, stage)
+                if isinstance(stage.model, Model):
+                    stage.model.check_late()
             if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
                 _adopt(world, stage, chance)
             settle(world, stage)

@@ -355,9 +355,35 @@ def _erasures(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast.append(world.spawn("compactor", streams.compactor(stage, runs=2)))
     for i in range(chance.randint(1, 2)):
         cast.append(world.spawn(f"eraser{i}", erasures.eraser(stage, erasures=3), after_s=chance.choice((5.0, 600.0))))
+    naps_s = (0.5, 60.0, 300.0, 1900.0)
+    slow_s = (90.0, HOUR_S, 3 * HOUR_S)
+    for name, act in (
+        ("restorer", actors.restorer(stage, restores=3, naps_s=naps_s)),
+        ("publisher", erasures.publisher(stage, publications=4)),
+        ("checkpointer", erasures.checkpointer(stage, checkpoints=4)),
+        ("copier", erasures.copier(stage, copies=2)),
+    ):
+        if chance.random() < 0.6:
+            cast.append(world.spawn(name, act, stalls_s=slow_s))
     vacuum = actors.vacuumer(stage, runs=3, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0, 3))
     cast.append(world.spawn("vacuum", vacuum))
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
+def _latecomers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Writers of checkpoints and publishers stand still for hours, while rows are erased again and again."""
+    writer = actors.writer(stage, transactions=8, operations=("append", "rewrite"), apps=0, naps_s=(1.0, 600.0))
+    cast = [world.spawn("writer", writer, stalls_s=(1.0,))]
+    for i in range(2):
+        act = erasures.eraser(stage, erasures=6, naps_s=(0.5, 300.0))
+        cast.append(world.spawn(f"eraser{i}", act, after_s=60.0, stalls_s=(1.0,)))
+    naps_s, slow_s = (0.5, 60.0, 300.0), (600.0, HOUR_S, 3 * HOUR_S)
+    for i in range(2):
+        act = erasures.checkpointer(stage, checkpoints=6, naps_s=naps_s)
+        cast.append(world.spawn(f"checkpointer{i}", act, stalls_s=slow_s))
+        act = erasures.publisher(stage, publications=6, naps_s=naps_s)
+        cast.append(world.spawn(f"publisher{i}", act, stalls_s=slow_s))
+    return cast
 
 
 def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -566,6 +592,7 @@ SCENARIOS = {
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
     "erasures": Scenario(risks=erasing_risks, cast=_erasures, share=0, retentions_hours=(48,)),
+    "latecomers": Scenario(risks=stalls(1, likely=0.03, faults=0), cast=_latecomers, share=0, retentions_hours=(48,)),
     "slow": Scenario(risks=slow_risks, cast=_slow, share=0),
     "parts": Scenario(
         risks=stalls(60, 1900, 2 * HOUR_S, likely=0.02, kill=0.002, faults=0.005),

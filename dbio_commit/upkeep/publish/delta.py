@@ -60,6 +60,7 @@ from dbio_commit.upkeep.publish.delta_replay import mark_of_last, read_checkpoin
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
 from dbio_commit.upkeep.publish.live import Live, columns_of, describe
+from dbio_commit.upkeep.publish.lookout import Lookout
 from dbio_commit.upkeep.publish.places import Own, Published
 from dbio_commit.upkeep.publish.reading import is_there, read_head
 from dbio_commit.upkeep.publish.remembered import TableKey, keep_new
@@ -116,12 +117,19 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     if len(body) > MOST_BYTES:
         body = encode(change.without_statistics())
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
-    if not store.put_if_absent(path, body) and not is_there(store, path, body):
-        return None
+    lookout = Lookout(clock, live.looked)
+    with lookout.creating(
+        lambda: look(store).last > last,
+        is_useless=lambda: look(store).lacks_before(number),
+        undo=lambda: store.delete_many([path]),
+        is_erased=partial(live.is_erased, store) if last < 0 else None,
+    ):
+        if not store.put_if_absent(path, body) and not is_there(store, path, body):
+            return None
     keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
-            _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
+            _write_checkpoint(store, clock, lookout, number, snapshot, columns, metadata=metadata, protocol=protocol)
         except DbioError as error:
             if anew:
                 raise
@@ -132,8 +140,12 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
 def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
     """Puts a version and a checkpoint, which show the same. Returns the paths of all older objects, which may go now.
 
-    None if another publisher was faster: then look again. Raises what `put` raises.
+    None if another publisher was faster, or if there was something new, since the version that removes files names
+    them: then look again. Raises what `put` raises.
     """
+    published = put(store, clock, listing, live)
+    if published is None or published.is_new:
+        return None
     published = put(store, clock, listing, live, anew=True)
     if published is None:
         return None
@@ -265,6 +277,7 @@ class DeltaFiles:
 def _write_checkpoint(
     store: Store,
     clock: Clock,
+    lookout: Lookout,
     number: int,
     snapshot: Snapshot,
     columns: DeltaSchema,
@@ -283,7 +296,13 @@ def _write_checkpoint(
         files.add(part)
         writer.add(files.files, {path: to_ms(at) for path, at in removed if at > since})
     count, body = writer.finish()
-    store.put_if_absent(checkpoint_path(number), body)
+    path = checkpoint_path(number)
+
+    def is_useless() -> bool:
+        return number not in look(store).versions
+
+    with lookout.creating(is_useless, is_useless=is_useless, undo=lambda: store.delete_many([path])):
+        store.put_if_absent(path, body)
     store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
 
 

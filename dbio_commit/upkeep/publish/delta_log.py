@@ -80,6 +80,11 @@ class DeltaListing:
         """The last checkpoint's version; -1 if there is none."""
         return max(self.checkpoints, default=-1)
 
+    def lacks_before(self, number: int) -> bool:
+        """Whether the version before this number was deleted, since a checkpoint after it has its contents: then no
+        reader can use this version."""
+        return self.last_checkpoint > number and number - 1 not in self.versions
+
     @property
     def since_checkpoint(self) -> list[Entry]:
         """The versions after the last checkpoint."""

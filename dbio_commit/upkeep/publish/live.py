@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dbio_commit.base.clock import Clock
+from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import read_last_erasure
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import bounds_in
@@ -25,10 +27,16 @@ class Live:
 
     snapshot: Snapshot
     table_id: str
+    looked: Moment
+    """When the publisher began to look at what is published. It took the snapshot after that."""
 
     def paths(self) -> Iterator[str]:
         """The paths of the live files."""
         return (file.path for file in self.snapshot.files)
+
+    def is_erased(self, store: Store) -> bool:
+        """Whether rows were erased since the snapshot was taken."""
+        return read_last_erasure(store, self.table_id) != last_erasure_of(self.snapshot)
 
     def refuse_unread(self, files: Sequence[DataFile] | None = None) -> None:
         """Raises InvalidInputError for a file, of these or of all, on whose partition values readers do not agree."""
@@ -86,12 +94,15 @@ def describe(part: Snapshot) -> list[Described]:
     return list(found.values())
 
 
-def read_live(store: Store, clock: Clock) -> Live:
-    """The current state of the table. Raises InvalidInputError if it is no dbio table, and as `read_snapshot` does."""
+def read_live(store: Store, clock: Clock, looked: Moment) -> Live:
+    """The current state of the table, for a publisher that has looked at this moment.
+
+    Raises InvalidInputError if it is no dbio table, and as `read_snapshot` does.
+    """
     snapshot = read_snapshot(store, clock)
     if snapshot.table_id is None:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so that it has no single state that could be published; "
             "`dbio adopt` makes it a table"
         )
-    return Live(snapshot, snapshot.table_id)
+    return Live(snapshot, snapshot.table_id, looked)

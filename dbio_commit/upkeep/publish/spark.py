@@ -19,6 +19,7 @@ from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import memory_of, refuse_unreadable
 from dbio_commit.upkeep.publish.live import Live
+from dbio_commit.upkeep.publish.lookout import Lookout
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines
 from dbio_commit.upkeep.publish.remembered import TableKey, find, keep, keep_new
@@ -85,8 +86,14 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     body = encode_list(root, live.snapshot.files).encode()
     path = list_path(number)
     refuse_unreadable(body, where=store.url_of(path))
-    if not store.put_if_absent(path, body) and not is_there(store, path, body):
-        return None
+    with Lookout(clock, live.looked).creating(
+        lambda: look(store).last > last,
+        is_useless=lambda: look(store).last > number,
+        undo=lambda: store.delete_many([path]),
+        is_erased=partial(live.is_erased, store) if last < 0 else None,
+    ):
+        if not store.put_if_absent(path, body) and not is_there(store, path, body):
+            return None
     key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
     keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many(

@@ -63,6 +63,7 @@ from dbio_commit.upkeep.publish.iceberg.writing import (
     read_before,
 )
 from dbio_commit.upkeep.publish.live import Live, columns_of
+from dbio_commit.upkeep.publish.lookout import Lookout, OvertakenError
 from dbio_commit.upkeep.publish.places import Published
 from dbio_commit.upkeep.publish.reading import is_there
 from dbio_commit.upkeep.publish.remembered import TableKey
@@ -141,6 +142,7 @@ class _Next:
     ) -> None:
         self._store, self._clock, self._key, self._live = store, clock, key, live
         self._listing, self._last = listing, last
+        self._lookout = Lookout(clock, live.looked)
         self._root = root_url(store, s3="s3")
         self._location = f"{self._root}/{ROOT}"
         before = last.metadata if last else None
@@ -211,6 +213,7 @@ class _Next:
             self._layout.form,
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
+            refuse_overtaken=partial(self._lookout.look, self._is_overtaken_now),
         )
         is_useless = True
         try:
@@ -231,7 +234,10 @@ class _Next:
             list_url = sink.finish(rest, self._location, parent_id=self._parent)
             snapshot = self._snapshot(snapshot_id, sequence_number, list_url, change, sink)
             is_useless = False  # from now on, another error may mean that the version was created
-            number = self._create(snapshot, mapping)
+            try:
+                number = self._create(snapshot, mapping)
+            except OvertakenError:
+                number = None
             is_useless = number is None
         finally:
             if is_useless:
@@ -249,6 +255,14 @@ class _Next:
     def _is_overtaken(self) -> bool:
         """Whether another tool wrote a version with a higher number."""
         return self._last is None or self._last.number < self._listing.last
+
+    def _is_overtaken_now(self) -> bool:
+        return list_anew(self._store).last > self._listing.last
+
+    def _is_useless(self, number: int) -> bool:
+        """Whether the version before this number was deleted, and there are later ones."""
+        versions = list_anew(self._store).versions
+        return max(versions, default=0) > number and number - 1 not in versions
 
     def _collect(
         self,
@@ -326,7 +340,7 @@ class _Next:
         )
 
     def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
-        """The number of the version; None if another publisher was faster."""
+        """The number of the version; None if another publisher was faster. Raises OvertakenError likewise."""
         number = self._listing.last + 1
         origin = IcebergOrigin(
             table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock)
@@ -342,9 +356,15 @@ class _Next:
                 f"most {MOST_METADATA_BYTES}; publish the table in another format, or overwrite it with fewer columns"
             )
         refuse_unreadable(body, where=self._store.url_of(path))
-        if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
-            remember(self._store, 0, b"")
-            return None
+        with self._lookout.creating(
+            self._is_overtaken_now,
+            is_useless=partial(self._is_useless, number),
+            undo=lambda: self._store.delete_many([path]),
+            is_erased=None if self._listing.last else partial(self._live.is_erased, self._store),
+        ):
+            if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
+                remember(self._store, 0, b"")
+                return None
         remember(self._store, number, body)
         return number
 
