@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dbio_commit import __version__
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import records_provenance
-from dbio_commit.base.redaction import redact, secrets_of_clients
+from dbio_commit.base.redaction import names_secret, redact, secrets_of_clients
 from dbio_commit.base.texts import visible
 from dbio_commit.protocol.markers.provenance import (
     MOST_LABEL_NAME,
@@ -125,15 +125,11 @@ def amended(before: Provenance | None, message: str | None, labels: Labels | Non
 
 def _say(by: Provenance, message: str | None, labels: Labels | None) -> Provenance:
     cleaned = {
-        _clean(name, MOST_LABEL_NAME): "***" if _names_secret(name) else _clean(text, MOST_TEXT)
+        _clean(name, MOST_LABEL_NAME): "***" if names_secret(name) else _clean(text, MOST_TEXT)
         for name, text in (labels or {}).items()
     }
     texts = {name: text or "" for name, text in cleaned.items() if name}
     return replace(by, message=_clean(message, MOST_MESSAGE, keep="\n"), labels=texts or None)
-
-
-def _names_secret(label: str) -> bool:
-    return redact(f"{label}=text") == f"{label}=***"
 
 
 def _clean(text: str | None, most: int, *, keep: str = "") -> str | None:

@@ -25,10 +25,7 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
     """
     listed = sorted(commits, key=itemgetter(0, 1))
     edges = _dependencies(listed)
-    at = [commit.modified for commit in listed]
-    while late := [(earlier, later) for earlier, later in edges if at[later] < at[earlier]]:
-        for earlier, later in late:
-            at[later] = max(at[later], at[earlier])
+    at = _no_older(edges, [commit.modified for commit in listed])
     after: dict[int, set[int]] = {}
     for earlier, later in edges:
         if at[earlier] == at[later]:
@@ -37,6 +34,26 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
         return listed
     order = sorted(range(len(listed)), key=lambda i: (at[i], listed[i].tid))
     return [listed[i] for _, same in groupby(order, key=at.__getitem__) for i in _untangled(list(same), after)]
+
+
+def _no_older(edges: Sequence[tuple[int, int]], times: Sequence[datetime]) -> Sequence[datetime]:
+    """For each commit the latest of its own time and of those before it, by the edges from earlier to later ones.
+
+    Each edge is followed once, from the commit with the latest time on, also if edges of no writer make a circle.
+    """
+    if all(times[earlier] <= times[later] for earlier, later in edges):
+        return times
+    after: dict[int, list[int]] = {}
+    for earlier, later in edges:
+        after.setdefault(earlier, []).append(later)
+    found: list[datetime | None] = [None] * len(times)
+    for latest in sorted(range(len(times)), key=times.__getitem__, reverse=True):
+        waiting = [latest]
+        while waiting:
+            if found[i := waiting.pop()] is None:
+                found[i] = times[latest]
+                waiting += after.get(i, ())
+    return [time for time in found if time is not None]
 
 
 def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
@@ -243,6 +260,26 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
     if time.tzinfo is None:
         raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")
     return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+
+
+def parse_utc_time(text: datetime | str, *, what: str) -> datetime:
+    """As `parse_time`, in UTC. Raises InvalidInputError also for a time that UTC cannot hold."""
+    time = parse_time(text, what=what)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInputError(f"{what}={time.isoformat()} {_NOT_IN_UTC}") from None
+
+
+def time_at(micros: int, *, what: str) -> datetime:
+    """The time that is so many microseconds after 1970 in UTC. Raises InvalidInputError for a time that is too far."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        raise InvalidInputError(f"{what} is a time that {_NOT_IN_UTC}") from None
+
+
+_NOT_IN_UTC = "is not in the years 1 to 9999 in UTC; give a time of one of these"
 
 
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:

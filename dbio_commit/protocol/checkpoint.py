@@ -32,7 +32,7 @@ from dbio_commit.protocol.markers.bodies import (
     TableId,
     decode_body,
     encode,
-    in_utc,
+    in_utc_of_a_clock,
     written,
 )
 from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
@@ -290,7 +290,7 @@ class _Header(Body, frozen=True, kw_only=True):
     state: State | None = None
 
     def __post_init__(self) -> None:
-        in_utc(self, "created", "known_since", "erased_until", "redated_until")
+        in_utc_of_a_clock(self, "created", "known_since", "erased_until", "redated_until")
         check_recorded(self.settings)
         is_root = self.version == ROOT
         if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
@@ -319,7 +319,7 @@ class _Line(Body, frozen=True, kw_only=True):
     marker: CommitMarker
 
     def __post_init__(self) -> None:
-        in_utc(self, "modified")
+        in_utc_of_a_clock(self, "modified")
 
 
 def encode_checkpoint(

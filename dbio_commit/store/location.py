@@ -118,7 +118,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str):
         raise InvalidInputError(f"a path or URL is expected, not a {type(path).__name__}; name the root of a table")
-    if not text or "\0" in text:
+    if not text or "\0" in text or not _has_bytes(text, "surrogateescape"):  # a name on a disk may have any bytes
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
     if match is None or is_plain(text):
@@ -131,8 +131,18 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
         raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
     if scheme == "file":
         return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
+    if not _has_bytes(text, "strict"):
+        raise InvalidInputError(f"{text!r} is no URL: it is not UTF-8")
     authority, _, key = rest.removeprefix("//").partition("/")
     return _object_location(scheme, authority, _clean_key(key))
+
+
+def _has_bytes(text: str, errors: str) -> bool:
+    try:
+        text.encode(errors=errors)
+    except UnicodeEncodeError:  # halves of surrogate pairs
+        return False
+    return True
 
 
 def _object_location(scheme: Literal["s3", "az", "gs"], authority: str, prefix: str) -> Location:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from textwrap import dedent
 
@@ -30,7 +31,7 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
     """A server in a process of its own, with the root `lake`, and its port."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "dbio_commit.cli", "serve", "--root", f"lake={directory / 'lake'}"]
-    env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_LOCAL_IP")}
     process = subprocess.Popen(
         [*command, "--port", str(port), *(f"--conf={name}={value}" for name, value in CONF.items()), *options],
         cwd=directory,
@@ -47,10 +48,30 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
         ), (directory / "stderr").read_text()
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.2", port))  # it listens on the one address only
+        assert {address for pid in family(process.pid) for address in listening(pid)} == {"127.0.0.1"}
         yield process, port
     finally:
         process.kill()
         process.wait()
+
+
+def family(pid: int) -> list[int]:
+    """The process and its descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(it for child in children for it in family(int(child)))]
+
+
+def listening(pid: int) -> Iterator[str]:
+    """The addresses on which a process accepts connections over TCP."""
+    sockets = {os.readlink(it) for it in Path(f"/proc/{pid}/fd").iterdir() if it.is_symlink()}
+    for version in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{version}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                words = bytes.fromhex(local.partition(":")[0])
+                body = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+                address = ip_address(body)
+                yield str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def ends(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int, str]:

@@ -24,7 +24,7 @@ from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.pieces import Pieces
-from dbio_commit.log.parts.rows import KeysOf, beside, listed
+from dbio_commit.log.parts.rows import FACTS, KINDS, KeysOf, beside, check_rows, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
@@ -255,6 +255,10 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
                 table = table.add_column(i, field.name, pa.nulls(table.num_rows, field.type))
     if not table.schema.equals(schema):
         raise DamagedPart("the columns are not those of a part")
+    try:
+        check_rows(table, part.kind)
+    except ValueError as error:
+        raise DamagedPart(f"{error!s:.200}") from None
     return table
 
 
@@ -336,7 +340,7 @@ def _damaged() -> Iterator[None]:
         yield
     except DamagedPart:
         raise
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except Exception as error:  # of pyarrow, which promises no errors for bytes that are no Parquet
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
@@ -359,6 +363,8 @@ class OpenStatistics:
         self._sums = footer[: -self._metadata.serialized_size - _MAGIC_BYTES]
         if len(self._sums) != _CRC_BYTES * len(self.columns) * len(self._places):
             raise DamagedPart("there are checksums for other columns")
+        if not all(map(_is_fact, self.schema)):
+            raise DamagedPart("the columns are not those of statistics")
 
     @property
     def group_rows(self) -> Sequence[int]:
@@ -404,8 +410,12 @@ class OpenStatistics:
         pieces = self._fetch([(group, j) for j in wanted])
         with _damaged():
             parquet = parquet_file(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
-            table = parquet.read_row_groups([group], columns=list(columns), use_threads=False)
-            return table.select(list(columns))
+            table = parquet.read_row_groups([group], columns=list(columns), use_threads=False).select(list(columns))
+            table.validate(full=True)
+            for name in columns:
+                if name.split(".", 2)[1] == "big" and not _are_whole(table[name]):
+                    raise DamagedPart(f"column {name!r:.200} has a text that is no whole number")
+            return table
 
     def _fetch(self, chunks: Sequence[tuple[int, int]]) -> Mapping[int, memoryview]:
         """The bytes of chunks, given by row group and column, by their places. Near ones are fetched together."""
@@ -432,6 +442,27 @@ class OpenStatistics:
                 raise DamagedPart(f"column {self.columns[j]!r:.200} unpacks to more than its footer says")
         return found
 
+
+def _is_fact(field: Any) -> bool:
+    """Whether this is a column of statistics."""
+    fact, kind, *column = field.name.split(".", 2)
+    return (
+        fact in FACTS
+        and kind in (("int",) if fact == "nulls" else KINDS)
+        and len(column) == 1
+        and field.type == KINDS[kind]
+    )
+
+
+def _are_whole(texts: Any) -> bool:
+    """Whether all texts, also none, are whole numbers that Python reads."""
+    length_of: Any = pc.binary_length
+    are_digits = pc.all(pc.match_substring_regex(texts, "^-?[0-9]+$")).as_py()
+    return are_digits is not False and (pc.max(length_of(texts)).as_py() or 0) < _MOST_DIGITS
+
+
+_MOST_DIGITS = 4000
+"""Of a whole number."""
 
 _HOLE_BYTES, _RUN_BYTES = 64 * 1024, 32 * 1024**2
 """Chunks are fetched together if at most so many bytes are between them, and all together are not more than so many."""

@@ -93,7 +93,10 @@ class PartReader:
             return None
         try:
             footer = self.store.get_range(told.name, told.bytes - told.footer, told.footer)
-            return OpenStatistics(told, footer, partial(self.store.get_range, told.name))
+            found = OpenStatistics(told, footer, partial(self.store.get_range, told.name))
+            if sum(found.group_rows) != part.rows:
+                raise DamagedPart("they have another number of rows than the part")
+            return found
         except DamagedPart as error:
             raise self._lost(part, f"has damaged statistics: {error}") from None
         except ObjectNotFoundError:

@@ -7,7 +7,6 @@ Spark asks for another one, its snapshot is read again.
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +21,7 @@ from dbio_commit.data.extremes import Extreme, may_hold_extremes
 from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import time_at
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import is_tid
@@ -227,7 +227,7 @@ def as_of(version: str | None, micros: int | None) -> AsOf:
             f"VERSION AS OF {version!r:.200} is no tid of a commit; `dbio log` lists the tids of a table, and "
             "TIMESTAMP AS OF takes a time"
         )
-    return version if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return version if micros is None else time_at(micros, what="TIMESTAMP AS OF")
 
 
 def _read(table: Table, as_of: AsOf) -> SqlSnapshot:
