@@ -682,6 +682,7 @@ def enable(
     """
     with needs("dbio.enable", extra="spark"):
         from dbio_commit.spark.catalog.answers import enable_catalog
+        from dbio_commit.spark.catalog.reads import enable_reads
         from dbio_commit.spark.catalog.roots import paths_of
         from dbio_commit.spark.committer import enable_parquet
         from dbio_commit.spark.functions import register_functions
@@ -700,7 +701,8 @@ def enable(
     register_functions(spark)
     if parquet:
         enable_parquet(spark, paths_of(roots))
-    enable_catalog(spark, roots)
+    if enable_catalog(spark, roots) and parquet:
+        enable_reads(spark)
 
 
 def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:

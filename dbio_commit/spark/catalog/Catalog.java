@@ -35,7 +35,7 @@ import org.apache.spark.unsafe.Platform;
  */
 public class Catalog extends Calls implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
-  public static final String VERSION = "3 for Scala 2.13";
+  public static final String VERSION = "4 for Scala 2.13";
 
   private final Loaded loaded = new Loaded();
   private String name;

@@ -46,7 +46,7 @@ BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
 PACK_ROWS = JavaClass("ship", "PackRows", "4")
 SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "1")
-CATALOG = JavaClass("catalog", "Catalog", "3")
+CATALOG = JavaClass("catalog", "Catalog", "4")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX, CATALOG)
 
 _log = get_logger(__name__)

@@ -1,0 +1,30 @@
+"""Reads of Parquet in unchanged code: `spark.read.parquet` and its like give committed rows after `enable(parquet=True)`.
+
+`ParquetReads.java` has the rules of Spark's analyzer, which ask `tables` for snapshots.
+"""
+
+from pyspark.sql import SparkSession
+
+from dbio_commit.base.logs import get_logger
+from dbio_commit.spark.session.conf import java_class
+
+SWITCH = "spark.dbio.reads"
+"""The setting that is "on" in sessions whose reads give committed rows, and "off" for reads of all files."""
+
+_log = get_logger(__name__)
+
+
+def enable_reads(spark: SparkSession) -> None:
+    """Makes reads of Parquet by this session, and by all that the application makes from now on, give committed rows.
+
+    A session or an application that has set the switch keeps it. The catalog must be enabled. If Spark lacks what the
+    rules need, it logs a WARNING.
+    """
+    missing = java_class(spark._jvm, "dbio_commit.ParquetReads").addTo(spark._jsparkSession)
+    if missing:
+        _log.warning(
+            "%s: this session's reads of Parquet list directories, with files of dead jobs (%s)", SWITCH, missing
+        )
+    if spark.conf.get(SWITCH, None) is None:
+        spark.conf.set(SWITCH, "on")
+        spark.sparkContext._jsc.sc().conf().set(SWITCH, "on")  # later sessions begin with it
