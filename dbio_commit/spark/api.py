@@ -671,8 +671,10 @@ def enable(
     in a thread: call this in each thread that uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
-    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
-    for sessions that the application makes later.
+    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. Parquet that it reads, from a dbio
+    table or a directory of DBIO anywhere, is what is committed there: `spark.read.parquet`, SQL on parquet.`path`,
+    tables and views of Spark's catalog. That holds for all threads, and for sessions that the application makes later.
+    `spark.dbio.reads=off` in a session gives all files.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as `parquet`
     over Connect.
@@ -701,7 +703,8 @@ def enable(
     register_functions(spark)
     if parquet:
         enable_parquet(spark, paths_of(roots))
-    if enable_catalog(spark, roots) and parquet:
+    enable_catalog(spark, roots)
+    if parquet:
         enable_reads(spark)
 
 

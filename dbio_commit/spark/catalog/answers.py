@@ -261,20 +261,19 @@ def _committed(root: Table, tables: Sequence[str]) -> Iterator[str]:
 _answers = Answers()
 
 
-def enable_catalog(spark: SparkSession, roots: Roots) -> bool:
+def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     """Adds the catalog `dbio` to the session, and to all sessions that the application makes from now on.
 
-    The roots of several calls add up; a later call may give a name another root. Returns whether this process answers
-    the JVM from now on: if Spark does not accept the classes, it logs a WARNING. Raises InvalidInputError for bad
-    roots.
+    The roots of several calls add up; a later call may give a name another root. If Spark does not accept the classes,
+    it logs a WARNING. Raises InvalidInputError for bad roots.
     """
     named = named_roots(roots)
     if is_connect(spark):
         if spark.conf.get(_SETTING, None) is None:
             spark.conf.set(_SETTING, _NOT_OVER_CONNECT)
-        return False
+        return
     if not all(is_ready(spark, it, without=_WITHOUT) for it in (SNAPSHOT_FILE_INDEX, CATALOG)):
-        return False
+        return
     errors_of_jvm()
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _answers.answer)
@@ -285,14 +284,13 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> bool:
     own = spark.conf.get(_SETTING, None)
     if own not in (None, CATALOG.name):
         _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
-        return True
+        return
     java_class(spark._jvm, "dbio_commit.Rules").addTo(spark._jsparkSession)
     set_session_catalog = spark.conf.get(_SESSION_SETTING, None) in _OWN_OR_NONE
     settings = {_SETTING: CATALOG.name} | ({_SESSION_SETTING: _SESSION_CATALOG} if set_session_catalog else {})
     for name, value in settings.items():
         spark.conf.set(name, value)
         spark.sparkContext._jsc.sc().conf().set(name, value)  # later sessions begin with it
-    return True
 
 
 def advise_clients(spark: SparkSession) -> None:
