@@ -4,8 +4,10 @@ Each state of a directory is read in each way in which Spark reads Parquet.
 """
 
 import os
+import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -314,7 +316,7 @@ def test_a_read_of_another_directory_costs_one_look_and_none_for_its_children(
     spark.sql(f"CREATE TABLE over_path ({COLUMNS}) USING parquet PARTITIONED BY (day) LOCATION '{path}'")
     spark.sql("MSCK REPAIR TABLE over_path")
     with counted_files(spark) as asked:
-        for name in ("parquet", "SQL", "mergeSchema", "schema", "glob", "stored view"):
+        for name in ("parquet", "SQL", "mergeSchema", "schema", "glob"):
             asked.reset()
             frame = {**WITHOUT_COLUMNS, **WITH_COLUMNS}[name](spark, path)
             assert frame.where("id < 5").count() == 5
@@ -558,3 +560,83 @@ def test_where_spark_lacks_what_the_rules_need_enable_says_so(
     dbio.enable(spark, parquet=True)
     assert "NoSuchFieldException: hintResolutionRules" in caplog.text
     assert "spark.read.parquet" in caplog.text
+
+
+# --- at random, with a writer beside ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
+def test_reads_beside_a_writer_are_those_of_dbio_read_at_one_moment(
+    spark: SparkSession, tmp_path: Path, seconds: int
+) -> None:
+    """The writer appends, overwrites all or some partitions, deletes, and leaves files of dead jobs behind."""
+    path = str(tmp_path / "lake" / "table")
+    chance = random.Random(seconds)
+    overwritten(spark, path)
+    WITH_COLUMNS["repaired table"](spark, path)
+    table, states, failed = Table(path), [sorted(range(9))], list[BaseException]()
+    last = threading.Event()
+
+    def write() -> None:
+        live = {number: f"0{number % 3 + 1}" for number in range(9)}
+        number = 1000
+        while not last.is_set():
+            added = {number + i: f"0{chance.randint(1, 5)}" for i in range(chance.randint(1, 4))}
+            number += len(added)
+            rows = pa.table({"id": [*added], "v": [1.0] * len(added), "day": [*added.values()]})
+            match chance.randint(0, 5):
+                case 0:
+                    table.write(rows, mode="overwrite")
+                    live = added
+                case 1:
+                    table.write(rows, mode="overwrite_partitions")
+                    live = {key: day for key, day in live.items() if day not in added.values()} | added
+                case 2:
+                    dropped = f"0{chance.randint(1, 5)}"
+                    table.delete(f"day = '{dropped}'")
+                    live = {key: day for key, day in live.items() if day != dropped}
+                case 3:
+                    transaction = table.begin()
+                    place = transaction.new_file(partition={"day": f"0{chance.randint(1, 9)}"})
+                    pq.write_table(pa.table({"id": ["dead"]}), place)
+                    continue
+                case _:
+                    table.write(rows)
+                    live = live | added
+            states.append(sorted(live))
+
+    def guarded() -> None:
+        try:
+            write()
+        except BaseException as error:
+            failed.append(error)
+
+    names_of_ways = ["parquet", "SQL", "glob", "glob of files", "glob with basePath", "recursive, above", "schema"]
+    ways = {
+        name: {**WITHOUT_COLUMNS, **WITH_COLUMNS}[name] for name in [*names_of_ways, "mergeSchema", "modifiedAfter"]
+    }
+    ways["table of the catalog"] = lambda spark, _: spark.table("over_path")
+    ways["newSession"] = WITHOUT_COLUMNS["newSession"]
+    ways["dbio.read"] = dbio.read
+    writer = threading.Thread(target=guarded)
+    writer.start()
+    try:
+        reads, until = 0, time.monotonic() + seconds
+        while time.monotonic() < until or reads < len(ways):
+            name = [*ways][reads % len(ways)] if reads < len(ways) else chance.choice([*ways])
+            first = len(states) - 1
+            found = ids(ways[name](spark, path))
+            time.sleep(0.05)  # the writer may just have committed
+            possible = states[first:]
+            assert found in possible, f"{name}: {found} is none of the last {len(possible)} states"
+            reads += 1
+    finally:
+        last.set()
+        writer.join()
+    assert not failed
+    assert len(states) > 5
+    for name, way in ways.items():
+        assert ids(way(spark, path)) == states[-1], name
+    assert sorted(map(str, spark.read.parquet(path).select("id", "v", "day").collect())) == sorted(
+        map(str, dbio.read(spark, path).select("id", "v", "day").collect())
+    )

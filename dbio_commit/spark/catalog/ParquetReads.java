@@ -21,6 +21,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.FileTable;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.Map;
@@ -128,7 +129,12 @@ public class ParquetReads extends Rule {
     if (parts.size() != 2 || !isParquet(parts.head()) || plan.isStreaming() || isInCatalog((String) parts.apply(1))) return null;
     List paths = Collections.singletonList(parts.apply(1));
     java.util.Map options = new java.util.HashMap(plan.options().asCaseSensitiveMap());
-    return new ParquetRead(session, (Option) scala.None$.MODULE$, options).before(paths);
+    if (options.containsKey(ParquetRead.MARK)) return null;
+    ParquetRead read = new ParquetRead(session, (Option) scala.None$.MODULE$, options);
+    LogicalPlan found = read.before(paths);
+    if (found != null) return found;
+    options.put(ParquetRead.MARK, read.mark(paths)); // before Spark 4.0, it gets lost
+    return new UnresolvedRelation(parts, new CaseInsensitiveStringMap(options), false);
   }
 
   /** Spark first looks for a table with this name. A name with a slash is a path. */
