@@ -198,6 +198,7 @@ class ParquetRead {
       SqlTable table = (SqlTable) places.get(place);
       Object index = table == null ? Asking.ask(session, "directory", new Object[] {place.toString()})
           : Asking.ask(session, "files", new Object[] {table.token, given.below(place)});
+      if (index == null) throwAnalysis("PATH_NOT_FOUND", "path", place.toString()); // it is being dropped
       Seq directories = ((FileIndex) index).listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
       for (int i = 0; i < directories.size(); i++) {
         Seq files = ((PartitionDirectory) directories.apply(i)).files();

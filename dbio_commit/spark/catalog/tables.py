@@ -190,9 +190,12 @@ class SqlTables:
         return _unpartitioned(spark, found.root, _below(found, below))
 
     def directory(self, spark: SparkSession, root: str) -> Any:
-        """Such an index of the visible Parquet files of a directory of DBIO, at this URL."""
+        """Such an index of the visible Parquet files of a directory of DBIO, at this URL; None if it is dropped."""
         table = open_table(spark, root, None)
-        return _unpartitioned(spark, root, sized(table, table.snapshot().files))
+        try:
+            return _unpartitioned(spark, root, sized(table, table.snapshot().files))
+        except TableNotFoundError:
+            return None
 
     def counts(self, spark: SparkSession, token: str, columns: str) -> Any:
         """An index with a directory for each partition that has rows, or None if the counts are not known.
