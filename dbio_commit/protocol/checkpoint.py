@@ -32,6 +32,7 @@ from dbio_commit.protocol.markers.bodies import (
     TableId,
     decode_body,
     encode,
+    in_utc,
     in_utc_of_a_clock,
     written,
 )

@@ -677,8 +677,10 @@ def enable(
     in a thread: call this in each thread that uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
-    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
-    for sessions that the application makes later.
+    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. Parquet that it reads, from a dbio
+    table or a directory of DBIO anywhere, is what is committed there: `spark.read.parquet`, SQL on parquet.`path`,
+    tables and views of Spark's catalog. That holds for all threads, and for sessions that the application makes later.
+    `spark.dbio.reads=off` in a session gives all files.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as `parquet`
     over Connect.
@@ -688,6 +690,7 @@ def enable(
     """
     with needs("dbio.enable", extra="spark"):
         from dbio_commit.spark.catalog.answers import enable_catalog
+        from dbio_commit.spark.catalog.reads import enable_reads
         from dbio_commit.spark.catalog.roots import paths_of
         from dbio_commit.spark.committer import enable_parquet
         from dbio_commit.spark.functions import register_functions
@@ -707,6 +710,8 @@ def enable(
     if parquet:
         enable_parquet(spark, paths_of(roots))
     enable_catalog(spark, roots)
+    if parquet:
+        enable_reads(spark)
 
 
 def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.spark.api import enable
 from dbio_commit.spark.catalog.answers import advise_clients
+from dbio_commit.spark.catalog.reads import enable_reads
 from dbio_commit.spark.catalog.roots import named_roots
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.versions import SERVES_CONNECT, SPARK, scala_version
@@ -121,6 +122,7 @@ class Server:
             if is_connect(self._spark):
                 raise InvalidInputError("dbio serve needs a classic session of Spark: unset spark.api.mode")
             enable(self._spark, roots=options.roots)
+            enable_reads(self._spark)
             advise_clients(self._spark)
             self._started = self._start_thrift() if options.thrift else self._start_connect()
         except BaseException:

@@ -97,6 +97,9 @@ CLIENT = """
     query.awaitTermination()
     spark.range(20, 22).writeTo("dbio.lake.events").append()
     found.append([spark.table("dbio.lake.events").count(), spark.table("dbio.lake.streamed").count()])
+    found.append([row.id for row in spark.read.parquet(sys.argv[4]).sort("id").collect()])
+    spark.conf.set("spark.dbio.reads", "off")
+    found.append(spark.read.parquet(sys.argv[4]).count())
     print(json.dumps(found), "dbio_commit" in sys.modules)
 """
 
@@ -121,17 +124,22 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         "SELEC id FROM dbio.lake.events",
     ]
     with served(tmp_path) as (process, port):
-        arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), str(tmp_path / "checkpoint")]
+        places = [str(tmp_path / "checkpoint"), str(tmp_path / "lake" / "events")]
+        arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), *places]
         client = subprocess.run(
             [sys.executable, "-c", dedent(CLIENT), *arguments], cwd=tmp_path, capture_output=True, text=True
         )
         assert client.returncode == 0, client.stderr[-3000:]
         ended = ends(process, signal.SIGTERM)
     text, loaded = client.stdout.rsplit(maxsplit=1)
-    *done, counted, shown, compacted, missing, refused, optimized, described, misspelt, left = json.loads(text)
+    *done, counted, shown, compacted, missing, refused, optimized, described, misspelt, left, read, listed = json.loads(
+        text
+    )
     assert loaded == "False"
     assert done == [[]] * 4
     assert (counted, shown, left) == ([[7, 10]], [["lake", "events", False]], [9, 7])
+    assert read == [4, 5, 6, 7, 8, 9, 10, 20, 21], "spark.read.parquet gives committed rows"
+    assert listed > len(read)
     assert len(compacted) == 1
     assert "TABLE_OR_VIEW_NOT_FOUND" in missing
     assert "dbio_commit.InvalidInputError: 7 rows violate check.small" in refused

@@ -26,9 +26,9 @@ def identity_of(snapshot: Snapshot) -> str:
     return snapshot.table_id or snapshot.url
 
 
-def state_text(path: str, snapshot: Snapshot) -> str:
-    """The state as plans name it, and as `SqlTables` finds it again."""
-    return json.dumps([path, snapshot.tid, snapshot.etag, identity_of(snapshot)])
+def state_text(path: str, snapshot: Snapshot, root: str | None = None) -> str:
+    """The state as plans name it, and as `SqlTables` finds it again. `root` is the URL of `SqlSnapshot`."""
+    return json.dumps([path, snapshot.tid, snapshot.etag, identity_of(snapshot), root])
 
 
 def mark(spark: SparkSession, rows: DataFrame, snapshot: Snapshot) -> None:
