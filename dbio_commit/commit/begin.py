@@ -11,7 +11,7 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError, Sche
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.directory_root import left_alone
+from dbio_commit.commit.directory_root import left_alone, refuse_inside
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
@@ -37,7 +37,11 @@ _log = get_logger(__name__)
 
 
 def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
-    """What is at the root now; writes nothing. Raises TableExistsError if there are commits and `must_be_empty`."""
+    """What is at the root now; writes nothing.
+
+    Raises TableExistsError if there are commits and `must_be_empty`, InvalidInputError if there is nothing and the root
+    lies in a table.
+    """
     return until_quiet(store, lambda: _look(store, clock, must_be_empty=must_be_empty))
 
 
@@ -56,6 +60,7 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
             f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
             "another path"
         )
+    refuse_inside(store)
     return Target(scope=None, looked=looked)
 
 

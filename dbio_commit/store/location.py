@@ -2,7 +2,8 @@
 
 import os.path
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dbio_commit.base.errors import InvalidInputError
@@ -66,6 +67,14 @@ class Location:
     def key_prefix(self) -> str:
         """What the keys of all objects of the table begin with, including the slash."""
         return f"{self.prefix}/" if self.prefix else ""
+
+    def around(self) -> "Iterator[Location]":
+        """The directories around this one, the nearest first, up to the whole bucket, container or disk."""
+        here = self
+        while here.prefix.strip("/"):
+            above = here.prefix.rpartition("/")[0]
+            here = replace(here, prefix=above or "/" if here.scheme == "file" else above)
+            yield here
 
     def url_of(self, path: str) -> str:
         """The URL of an object of the table; `path` is relative to the root."""

@@ -20,9 +20,18 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # before Spark 4.0, some errors of tasks are only those of Java
-        if found := find_error(str(error)) or explain(error):
+        if found := find_error(str(error)) or _lost(str(error)) or explain(error):
             raise found from error
         raise
+
+
+def _lost(text: str) -> errors.RowsLostError | None:
+    """The error for a lost block of a local checkpoint."""
+    found = _LOST_BLOCK.search(text)
+    return errors.RowsLostError(f"no executor has rows any more that were kept, block {found[1]}") if found else None
+
+
+_LOST_BLOCK = re.compile(r"[Cc]heckpoint block (rdd_\w+) not found")
 
 
 def find_error(text: str) -> errors.DbioError | None:

@@ -59,7 +59,7 @@ from dbio_commit.upkeep.publish.delta_log import (
 from dbio_commit.upkeep.publish.delta_replay import mark_of_last, read_checkpoint, replay, torn
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
-from dbio_commit.upkeep.publish.live import Live, columns_of, describe
+from dbio_commit.upkeep.publish.live import Live, columns_of, describe, withdraw_if_dropped
 from dbio_commit.upkeep.publish.lookout import Lookout
 from dbio_commit.upkeep.publish.places import Own, Published
 from dbio_commit.upkeep.publish.reading import is_there, read_head
@@ -126,6 +126,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     ):
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None
+    withdraw_if_dropped(store, live, {path: body})
     keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock, Moment
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_last_erasure
@@ -55,6 +55,36 @@ class Live:
             removed=removed,
             is_new=is_new,
         )
+
+
+def withdraw_if_dropped(store: Store, live: Live, made: Mapping[str, bytes]) -> None:
+    """Publishers call this when they have created objects, given by path and body: one request.
+
+    If the table was dropped since the snapshot, deletes these objects again and raises CommitConflictError. They name
+    files that are gone, and another table may be here by now. Rules: PROTOCOL.md 14.1.
+    """
+    now = store.stat_log(names.DESCRIPTOR, names.DROPPED)
+    if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and names.DROPPED not in now:
+        return
+    for path, body in made.items():
+        store.delete_same(path, body)
+    raise CommitConflictError(
+        f"{store.url} was dropped while it was published, so this publication was withdrawn; if there is another table "
+        "now, publish it again"
+    )
+
+
+def names_absent(store: Store, publication: str, path: str | None, format: Format) -> list[str]:
+    """The problem that a publication without a table's id names a file, at `path`, that does not exist.
+
+    Then the publication is of another table that was here before, or so old that vacuum has deleted its files.
+    """
+    if path is None or store.stat_many([path]) != [None]:
+        return []
+    return [
+        f"{store.url_of(publication)} names {path[:300]!r}, which does not exist: it is old, or of a table that was "
+        f"here before, and its readers fail. `dbio publish --to {format}` repairs it"
+    ]
 
 
 def columns_of(store: Store, live: Live) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ from dbio_commit.upkeep.publish.bounds import (
     refuse_unreadable,
     too_much,
 )
-from dbio_commit.upkeep.publish.live import Live, read_live
+from dbio_commit.upkeep.publish.live import Live, names_absent, read_live, withdraw_if_dropped
 from dbio_commit.upkeep.publish.lookout import Lookout, OvertakenError
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.upkeep.publish.urls import root_url
@@ -115,11 +115,18 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
             # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
             # have written manifests until now.
             live = read_live(store, clock, looked)
-            before = _read(store, look(store).manifests)
+            before, wanted = _read(store, look(store).manifests), manifests(live, root)
             try:
-                more, less = _write(store, before, manifests(live, root), number, Lookout(clock, looked))
+                more, less = _write(store, before, wanted, number, Lookout(clock, looked))
+                withdraw_if_dropped(store, live, {claim_path(number): b"", **wanted})
             except OvertakenError:
                 listing, is_last = look(store), False
+                continue
+            except CommitConflictError:
+                listing, is_last = look(store), False
+                if not listing.claims:
+                    raise
+                live = read_live(store, clock, looked)  # another table, whose manifests were replaced
                 continue
             added, removed = added + more, removed + less
             listing = look(store)
@@ -204,13 +211,13 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         if path is None:
             return []
         root = root_url(store, s3="s3")
-        line = store.get_range(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
+        line = store.get_some(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
     except ObjectNotFoundError:  # replaced, or deleted
         return []
     except (InvalidInputError, CorruptMarkerError) as error:
         return [str(error)]
-    if line.startswith(root):
-        return []
+    if line.startswith(f"{root}/"):
+        return names_absent(store, path, line.removeprefix(f"{root}/").strip(), Format.SYMLINK)
     return [
         f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
         "old place. `dbio publish --to symlink` repairs it"

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import (
-    InvalidInputError,
-)
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.settings import Format
@@ -62,7 +60,7 @@ from dbio_commit.upkeep.publish.iceberg.writing import (
     UnusableError,
     read_before,
 )
-from dbio_commit.upkeep.publish.live import Live, columns_of
+from dbio_commit.upkeep.publish.live import Live, columns_of, withdraw_if_dropped
 from dbio_commit.upkeep.publish.lookout import Lookout, OvertakenError
 from dbio_commit.upkeep.publish.places import Published
 from dbio_commit.upkeep.publish.reading import is_there
@@ -239,6 +237,9 @@ class _Next:
             except OvertakenError:
                 number = None
             is_useless = number is None
+        except CommitConflictError:  # the version was withdrawn
+            is_useless = True
+            raise
         finally:
             if is_useless:
                 sink.discard()
@@ -365,6 +366,7 @@ class _Next:
             if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
                 remember(self._store, 0, b"")
                 return None
+        withdraw_if_dropped(self._store, self._live, {path: body})
         remember(self._store, number, body)
         return number
 
