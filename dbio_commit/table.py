@@ -13,7 +13,7 @@ from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import begin, has_committed
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from dbio_commit.commit.write.clauses import Clause
     from dbio_commit.commit.write.options import CommitOptions
+    from dbio_commit.data.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
-    from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.upkeep.erase.report import EraseReport
     from dbio_commit.upkeep.vacuum.report import VacuumReport
@@ -334,7 +334,7 @@ class Table:
         app: AppVersion | None = None,
         *,
         if_match: str | None = None,
-        replace_where: str | None = None,
+        replace_where: "Where | None" = None,
         isolation: Isolation = "write_serializable",
         retries: int = 0,
         compression: Compression = "snappy",
@@ -350,8 +350,8 @@ class Table:
         relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
         The others are written in this process, batch by batch, in bounded memory:
 
-        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`,
-          but for `replace_where`, which needs a DataFrame of PySpark.
+        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - `replace_where` is a condition as in `delete`, in SQL or as a list.
         - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
           microseconds, or are refused if they would lose.
         - A constraint, a generated column or a default that only Spark can evaluate is refused.
@@ -381,8 +381,7 @@ class Table:
 
             options |= {"replace_where": replace_where, "storage_options": self.storage_options or None}
             return api.write(frame, self._path_for_spark(), mode, partition_by, **beside, **options)
-        if replace_where is not None:
-            raise InvalidInputError("replace_where needs a DataFrame of PySpark, such as spark.createDataFrame(frame)")
+        check_replaced(mode, replace_where)
         from dbio_commit.commit.write.frames import write_frame
         from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 
@@ -390,10 +389,11 @@ class Table:
         return write_frame(
             self.place,
             frame,
-            mode=mode,
+            mode=plain_mode(mode),
             partition_by=partition_by,
             options=WriteOptions(**options),
             commit=CommitOptions(**beside),
+            replaced=replace_where,
         )
 
     def resume(self, terms: Terms) -> Transaction:
@@ -413,7 +413,7 @@ class Table:
     @overload
     def delete(
         self,
-        where: str,
+        where: "Where",
         *,
         time_zone: str | None = None,
         app: AppVersion | None = None,
@@ -440,8 +440,8 @@ class Table:
 
     def delete(  # type: ignore[misc]  # without a session, arguments shift
         self,
-        spark: "SparkSession | str | None" = None,
-        where: str | None = None,
+        spark: "SparkSession | Where | None" = None,
+        where: "Where | None" = None,
         *,
         time_zone: str | None = None,
         app: AppVersion | None = None,
@@ -453,11 +453,13 @@ class Table:
     ) -> Commit:
         """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`. The session may be left out.
 
-        Without a session, this process reads and writes the files. The condition must then be one that surely means the
-        same without Spark: comparisons of columns with values of their types, IS NULL, IN, BETWEEN, AND, OR and NOT.
-        Others are refused. Times without a zone are in `time_zone`. The commit is the same as that with Spark.
+        Without a session, this process reads and writes the files. The condition may then also be a list of (column,
+        operator, value), as in `scan`. SQL must surely mean the same without Spark: comparisons of columns with values
+        of their types, or with each other, LIKE, IS NULL, IN, BETWEEN, AND, OR and NOT. Other SQL is refused. Times
+        without a zone are in `time_zone`. The commit is the same as that with Spark.
 
             table.delete("day < '2025-01-01'")
+            table.delete([("id", "in", [17, 18])])
         """
         options = _options(app, if_match, isolation, retries, message, labels)
         session, (condition,) = _shifted(spark, where)
@@ -475,9 +477,10 @@ class Table:
     @overload
     def update(
         self,
-        values: Mapping[str, str],
-        where: str = "true",
+        updates: Mapping[str, Any] | None = None,
+        where: "Where" = "true",
         *,
+        values: Mapping[str, Any] | None = None,
         time_zone: str | None = None,
         app: AppVersion | None = None,
         if_match: str | None = None,
@@ -491,9 +494,10 @@ class Table:
     def update(
         self,
         spark: "SparkSession",
-        values: Mapping[str, str],
+        updates: Mapping[str, Any] | None = None,
         where: str = "true",
         *,
+        values: Mapping[str, Any] | None = None,
         app: AppVersion | None = None,
         if_match: str | None = None,
         isolation: Isolation = "write_serializable",
@@ -504,10 +508,11 @@ class Table:
 
     def update(  # type: ignore[misc]  # without a session, arguments shift
         self,
-        spark: "SparkSession | Mapping[str, str] | None" = None,
-        values: Mapping[str, str] | str | None = None,
-        where: str | None = None,
+        spark: "SparkSession | Mapping[str, Any] | None" = None,
+        updates: "Mapping[str, Any] | Where | None" = None,
+        where: "Where | None" = None,
         *,
+        values: Mapping[str, Any] | None = None,
         time_zone: str | None = None,
         app: AppVersion | None = None,
         if_match: str | None = None,
@@ -518,25 +523,35 @@ class Table:
     ) -> Commit:
         """Gives columns new values in the rows for which a condition holds: see `dbio.update`.
 
-        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
-        Values are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts, and
-        `current_timestamp()`. Others are refused. The commit is the same as that with Spark.
+        - `updates`: by column, a text with an expression in Spark's SQL, or a value of Python that is no text.
+        - `values`: by column, a value of Python. Here a text is the value itself.
+        - `where`: a condition; by default, all rows change.
 
-            table.update({"kind": "'click'", "tries": "tries + 1"}, "id = 17")
+        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
+        Expressions are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts,
+        and `current_timestamp()`. Others are refused. Times without a zone in SQL are in `time_zone`. The commit is the
+        same as that with Spark.
+
+            table.update({"tries": "tries + 1", "share": 0.5}, "id = 17")
+            table.update(values={"kind": "click"}, where="id = 17")
         """
         options = _options(app, if_match, isolation, retries, message, labels)
-        session, (given, condition) = _shifted(spark, values, where)
+        session, (given, condition) = _shifted(spark, updates, where)
         condition = "true" if condition is None else condition
+        if isinstance(condition, Mapping):
+            raise InvalidInputError("update takes the new values first: table.update({'n': 'n + 1'}, \"id = 17\")")
         if session is not None:
             from dbio_commit.spark import api
 
             _refuse_zone(time_zone)
             store = self.storage_options or None
-            return api.update(session, self._path_for_spark(), given, condition, storage_options=store, **options)
-        from dbio_commit.commit.write.rewrite import update_rows
+            path = self._path_for_spark()
+            return api.update(session, path, given, condition, values=values, storage_options=store, **options)
+        from dbio_commit.commit.write.update import new_values, update_rows
 
         self.refuse_partition()
-        return update_rows(self.place, given, condition, time_zone=time_zone, commit=_commit_options(options))
+        new = new_values(given, values)
+        return update_rows(self.place, new, condition, time_zone=time_zone, commit=_commit_options(options))
 
     @overload
     def merge(
@@ -586,11 +601,12 @@ class Table:
         """Merges rows into the table: see `dbio.merge`. The session may be left out.
 
         Without a session, `source` is any frame that `write` takes. One that is no DataFrame of PySpark is merged by
-        this process, and is in its memory as a whole. Then `on` is a list of columns, and the clauses have no
-        conditions: by default, rows that match are updated, and the others are inserted. The commit is the same as that
-        with Spark.
+        this process, and is in its memory as a whole. Then conditions and values are as in `delete` and `update`, with
+        columns of `target.` and `source.`, and `on` has columns that must be equal. The commit is the same as that with
+        Spark.
 
-            table.merge(changes, on=["id"])
+            table.merge(changes, on="id")
+            table.merge(changes, "target.id = source.id", [dbio.when_matched().update({"n": "source.n"})])
         """
         options = _options(app, if_match, isolation, retries, message, labels)
         session, (frame, keys, clauses) = _shifted(spark, source, on, when)
@@ -601,11 +617,9 @@ class Table:
 
             path, store = self._path_for_spark(), self.storage_options or None
             return api.merge(session, path, frame, keys, clauses, storage_options=store, **options)
-        from dbio_commit.commit.write.clauses import UPSERT
         from dbio_commit.commit.write.merge import merge_frame
 
         self.refuse_partition()
-        clauses = UPSERT if clauses is None else clauses
         return merge_frame(self.place, frame, keys, clauses, commit=_commit_options(options))
 
     def set(self, settings: Mapping[str, str], *, message: str | None = None, labels: Labels | None = None) -> Commit:

@@ -51,7 +51,7 @@ OPTIONS = {
     "dbio_commit.base.progress": ["Progress"],
     "dbio_commit.commit.draft": ["Terms"],
     "dbio_commit.commit.provenance": ["Labels"],
-    "dbio_commit.log.frames.request": ["Filter", "Term", "Where"],
+    "dbio_commit.data.terms": ["Filter", "Term", "Where"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],
     "dbio_commit.protocol.names": ["Partition"],

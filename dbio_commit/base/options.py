@@ -5,8 +5,8 @@ from typing import Literal
 
 from dbio_commit.base.errors import InvalidInputError
 
-Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
-"""What a write does to an existing table: `write` explains each."""
+Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "errorifexists", "ignore"]
+"""What a write does to an existing table: `write` explains each. "errorifexists" is Spark's word for "error"."""
 
 Compression = Literal["snappy", "zstd", "gzip", "none"]
 """The compression of the Parquet files that are written."""
@@ -17,6 +17,18 @@ Isolation = Literal["write_serializable", "serializable"]
 "write_serializable" leaves such rows as they are; "serializable" makes them a conflict. Rows of other rewrites and
 overwrites always conflict. The names are Delta's.
 """
+
+
+def plain_mode(mode: Mode) -> Mode:
+    """The mode, in the word of dbio."""
+    return "error" if mode == "errorifexists" else mode
+
+
+def check_replaced(mode: Mode, condition: object) -> None:
+    """Raises InvalidInputError if a condition that rows are replaced by is given in another mode than "overwrite"."""
+    if condition is not None and mode != "overwrite":
+        raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
+
 
 CHECKPOINT_EVERY = "DBIO_CHECKPOINT_EVERY"
 """The environment variable that `checkpoint_every` reads."""

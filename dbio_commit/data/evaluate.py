@@ -1,5 +1,6 @@
 """For which rows does a condition hold, and which rows have the same value? On Arrow's batches. Pure."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,18 +10,30 @@ from dbio_commit.data.exact import for_arrow
 from dbio_commit.data.pruning import Condition
 from dbio_commit.protocol.types import decimal_digits
 
+RowTest = Callable[[pa.RecordBatch], Any]
+"""For each row, whether a condition is true."""
 
-def holds(condition: Condition, rows: pa.RecordBatch) -> Any:
-    """For each row, whether the condition is true; false if it is null.
 
-    The condition is one of `where_exactly`. Rows have the columns of the condition, with the types of the table.
+def bound(condition: Condition, schema: pa.Schema) -> RowTest:
+    """A function that says for each row whether the condition is true; false if it is null.
+
+    The condition is one of `where_exactly`. Rows have the columns of the condition, with the types of the schema.
     """
     from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
-    source = Declaration("table_source", TableSourceNodeOptions(pa.Table.from_batches([rows])))
-    project = Declaration("project", ProjectNodeOptions([for_arrow(condition, rows.schema)], ["holds"]), [source])
-    found: Any = project.to_table(use_threads=False)["holds"]
-    return pc.fill_null(found, False).combine_chunks()
+    project = ProjectNodeOptions([for_arrow(condition, schema)], ["holds"])
+
+    def of(rows: pa.RecordBatch) -> Any:
+        source = Declaration("table_source", TableSourceNodeOptions(pa.Table.from_batches([rows])))
+        found: Any = Declaration("project", project, [source]).to_table(use_threads=False)["holds"]
+        return pc.fill_null(found, False).combine_chunks()
+
+    return of
+
+
+def holds(condition: Condition, rows: pa.RecordBatch) -> Any:
+    """For each row, whether the condition is true; see `bound`."""
+    return bound(condition, rows.schema)(rows)
 
 
 def is_same(kind: str) -> bool:

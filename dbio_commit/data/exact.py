@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dbio_commit.data.predicates import ColumnPair, Like
 from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition, IsNaN, IsNull, OneOf
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class _Language:
     is_one: Callable[[Any, Sequence[Any], Any], Any]
     """Whether a column has one of the values of a type of Arrow."""
     as_double: Callable[[Any], Any]
+    is_like: Callable[[Any, str], Any]
+    """Whether a column of texts matches a regular expression as a whole."""
 
 
 def for_arrow(condition: Condition, schema: pa.Schema) -> pc.Expression:
@@ -82,6 +85,7 @@ _ARROW = _Language(
     is_nan=pc.is_nan,
     is_one=lambda column, values, kind: column.isin(pa.array(values, kind)),
     as_double=lambda column: column.cast(pa.float64()),
+    is_like=lambda column, expression: pc.match_substring_regex(column, rf"\A{expression}\z"),
 )
 
 
@@ -99,6 +103,7 @@ def _polars() -> _Language:
         is_nan=lambda column: column.is_nan(),
         is_one=lambda column, values, kind: column.is_in(pl.Series(pl.from_arrow(pa.array(values, kind))).implode()),
         as_double=lambda column: column.cast(pl.Float64),
+        is_like=lambda column, expression: column.str.contains(rf"\A{expression}\z"),
     )
 
 
@@ -115,6 +120,7 @@ def _duckdb() -> _Language:
         is_nan=lambda column: duckdb.FunctionExpression("isnan", column),
         is_one=lambda column, values, kind: column.isin(*map(constant, values)),
         as_double=lambda column: column.cast("DOUBLE"),
+        is_like=lambda column, expression: duckdb.FunctionExpression("regexp_full_match", column, constant(expression)),
     )
 
 
@@ -133,6 +139,11 @@ def _express(condition: Condition, schema: pa.Schema, to: _Language) -> Any:
         case IsNaN():
             found = to.is_nan(to.column(condition.column))
             return found if condition.is_nan else ~found
+        case Like():
+            found = to.is_like(to.column(condition.column), condition.expression)
+            return found if condition.is_like else ~found
+        case ColumnPair():
+            return _COMPARE[condition.operator](to.column(condition.column), to.column(condition.other))
         case OneOf():
             return _one_of(condition, schema.field(condition.column).type, to)
         case Comparison() if condition.low == condition.high:

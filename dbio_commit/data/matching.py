@@ -6,6 +6,7 @@ Conservative, as `pruning` is: a part of a condition that is not understood may 
 import pyarrow as pa
 
 from dbio_commit.data.exact import for_arrow
+from dbio_commit.data.predicates import ColumnPair, Like
 from dbio_commit.data.pruning import ALWAYS, AllOf, AnyOf, AtMost, Comparison, Condition, IsNaN, IsNull, OneOf
 
 
@@ -37,6 +38,6 @@ def _weakened(condition: Condition) -> Condition:
                     return Comparison(column, operator, high, high)
                 case ">" | ">=":
                     return Comparison(column, operator, low, low)
-        case Comparison() | OneOf() | IsNull() | IsNaN():
+        case Comparison() | OneOf() | IsNull() | IsNaN() | Like() | ColumnPair():
             return condition
     return ALWAYS

@@ -73,7 +73,7 @@ class Condition:
 UNKNOWN = Condition()
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
-_OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Comparison(_OnColumn):
                 return facts.high is None or bool(facts.high >= self.low)
 
     def negated(self) -> Condition:
-        return Comparison(self.column, _OPPOSITE[self.operator], self.low, self.high)
+        return Comparison(self.column, OPPOSITE[self.operator], self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class RowChecks:
 def _bound(
     constraints: Constraints, schema: Mapping[str, Any], lacks: set[str], where: str, now: datetime
 ) -> dict[str, Any]:
-    from dbio_commit.data.values import Unsure, Value, assigned, read_value
+    from dbio_commit.data.values import Unsure, Value, read_value
     from dbio_commit.data.where_exactly import parse_exactly
 
     kinds = {it["name"]: it["type"] for it in schema["fields"]}
@@ -107,7 +107,7 @@ def _bound(
         name = by_lower[column.lower()]
         if name in lacks:
             with explained(f"default.{column}", sql):
-                value = assigned(read_value(sql, {}, now=now), kinds[name])
+                value = read_value(sql, {}, now=now, kind=kinds[name])
             fills[name] = evaluated(value, name, f"default.{column}")
     tests: list[tuple[Constraint, Test]] = []
     for constraint in constraints.each:
@@ -117,7 +117,7 @@ def _bound(
             name = by_lower[constraint.column.lower()]
             given = {column: kind for column, kind in kinds.items() if column.lower() not in computed}
             with explained(constraint.setting, constraint.sql):
-                value = assigned(read_value(constraint.sql, given, now=None), kinds[name])
+                value = read_value(constraint.sql, given, now=None, kind=kinds[name])
                 if name not in lacks and not evaluate.is_same(kinds[name]):
                     raise Unsure(f"values of {kinds[name]} are compared by Spark's rules")
             values = evaluated(value, name, constraint.setting)

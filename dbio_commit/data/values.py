@@ -7,7 +7,7 @@ without overflow, parts of dates, and a few functions of texts. All else is refu
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.literals import as_double, compared
 from dbio_commit.data.sql import parse
-from dbio_commit.data.where import READ_BY_SETTINGS
+from dbio_commit.data.where import READ_BY_SETTINGS, Names, column_of
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.types import decimal_digits, is_integer, type_of, widens
 
@@ -37,27 +38,57 @@ class Value:
     """Takes rows with the columns that the expression uses. Raises ArrowInvalid if a number is too large."""
 
 
-def read_value(sql: str, columns: Mapping[str, Any], *, now: datetime | None) -> Value:
-    """The value. `columns` are the types of the columns that it may use, by the table's names.
+def read_value(
+    sql: str,
+    columns: Mapping[str, Any],
+    *,
+    now: datetime | None,
+    kind: Any = None,
+    zone: str | None = None,
+    names: Names | None = None,
+) -> Value:
+    """The value; for a column of the type `kind`, as Spark's INSERT stores it.
 
-    `now` is the value of `current_timestamp()`; None if the expression may not use it. Raises Unsure.
+    `columns` are the types of the columns that it may use, and `names` what it calls them; None: by their own names.
+    `now` is the value of `current_timestamp()`; None if the expression may not use it. `zone` is the time zone of times
+    without a zone. `of` raises ArrowInvalid for a value that the column cannot hold. Raises Unsure.
     """
     if found := READ_BY_SETTINGS.search(sql):
-        raise Unsure(f"what {found[0]!r} means depends on settings of Spark")
+        raise Unsure(f"what {found['odd']!r:.40} means depends on settings of Spark")
     try:
         tree = parse(sql)
     except ValueError as error:
         raise Unsure(str(error)) from None
-    return _Reader(columns, now).value(tree)
+    names = {("", name.lower()): name for name in columns} if names is None else names
+    reader = _Reader(columns, names, now, zone)
+    if kind is None:
+        return reader.value(tree)
+    return reader.literal(tree, kind) or _assigned(reader.value(tree), kind)
 
 
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
 class _Reader:
-    def __init__(self, columns: Mapping[str, Any], now: datetime | None) -> None:
-        self._columns = {name.lower(): (name, kind) for name, kind in columns.items()}
-        self._now = now
+    def __init__(self, columns: Mapping[str, Any], names: Names, now: datetime | None, zone: str | None) -> None:
+        self._columns, self._names, self._now, self._zone = columns, names, now, zone
+
+    def literal(self, tree: Any, kind: Any) -> Value | None:
+        """The value of a literal beside a column of the type; None if that is not certain, or no value of the type.
+
+        A text is a value of columns of texts only.
+        """
+        tree = tree.unnest()
+        if not isinstance(kind, str) or (tree.is_string and kind != "string"):
+            return None
+        low, high = as_double(tree, kind) or compared(tree, kind, self._zone) or (None, None)
+        if low is None or low != high:
+            return None
+        try:
+            found = pa.scalar(Decimal(low) if decimal_digits(kind) else low, arrow_type(kind)).as_py()
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+        return _constant(found, kind) if found == low else None
 
     def value(self, tree: Any) -> Value:
         match tree:
@@ -71,9 +102,8 @@ class _Reader:
                 return _constant(tree.this, "string") if tree.is_string else _number(tree.this)
             case exp.Neg(this=exp.Literal() as literal) if not literal.is_string:
                 return _number(f"-{literal.this}")
-            case exp.Column() if not tree.table and tree.name.lower() in self._columns:
-                name, kind = self._columns[tree.name.lower()]
-                return Value(kind, lambda rows: rows.column(name))
+            case exp.Column() if (name := column_of(tree, self._names)) is not None:
+                return Value(self._columns[name], lambda rows: rows.column(name))
             case exp.Cast():
                 return self._cast(tree)
             case exp.CurrentTimestamp() if not tree.this and self._now:
@@ -101,6 +131,8 @@ class _Reader:
                 return self._part_of_text(tree.this, tree.args.get("start"), tree.args.get("length"))
             case exp.Left():
                 return self._part_of_text(tree.this, exp.Literal.number(1), tree.expression)
+            case exp.Column() if not tree.table:
+                raise Unsure(f"{tree.name!r:.100} is no column of the table")
         raise Unsure(f"dbio evaluates no {_said(tree)} without Spark")
 
     # --- numbers
@@ -160,15 +192,11 @@ class _Reader:
         return Value("integer", lambda rows: pc.call_function(part, [day.of(rows)]).cast(pa.int32()))
 
     def _cast(self, tree: Any) -> Value:
-        kind = _TYPES.get(tree.to.sql(dialect="spark"))
+        name = tree.to.sql(dialect="spark")
+        kind = _TYPES.get(name) or (name.lower().replace(" ", "") if name.startswith("DECIMAL(") else None)
         literal = tree.this
-        if isinstance(literal, exp.Literal) and literal.is_string and kind == "date":
-            if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", literal.this):
-                try:
-                    return _constant(date.fromisoformat(literal.this), "date")
-                except ValueError:
-                    pass
-            raise Unsure(f"{literal.this!r:.40} is no day such as '2026-11-20'")
+        if kind is not None and (found := self.literal(tree, kind)):
+            return found
         if kind == "date":
             return self._day(literal)
         value = self.value(literal)
@@ -218,7 +246,8 @@ def _or_else(one: Any, other: Any) -> Any:
 
 _TYPES: Mapping[str, str] = {
     "TINYINT": "byte", "SMALLINT": "short", "INT": "integer", "BIGINT": "long", "FLOAT": "float", "DOUBLE": "double",
-    "STRING": "string", "DATE": "date", "TIMESTAMP_NTZ": "timestamp_ntz", "BOOLEAN": "boolean",
+    "STRING": "string", "DATE": "date", "TIMESTAMP_NTZ": "timestamp_ntz", "TIMESTAMP_LTZ": "timestamp",
+    "BOOLEAN": "boolean",
 }  # fmt: skip
 
 
@@ -251,11 +280,8 @@ def _floored(values: Any) -> Any:
 # --- into a column ------------------------------------------------------------------------------------------------
 
 
-def assigned(value: Value, kind: Any) -> Value:
-    """The value as one of a column of this type, as Spark's INSERT stores it. Raises Unsure.
-
-    `of` raises ArrowInvalid for a value that the column cannot hold.
-    """
+def _assigned(value: Value, kind: Any) -> Value:
+    """The value as one of a column of this type, as Spark's INSERT stores it. Raises Unsure."""
     own, arrow = value.kind, arrow_type(kind)
     if own == kind:
         return value

@@ -4,13 +4,14 @@
 certain is refused by name. `exact` makes expressions of the result, which tools evaluate on rows.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.literals import as_double
+from dbio_commit.data.predicates import ColumnPair, Like
 from dbio_commit.data.pruning import (
     ALWAYS,
     NEVER,
@@ -23,18 +24,23 @@ from dbio_commit.data.pruning import (
     Operator,
     column_types,
 )
-from dbio_commit.data.where import READ_BY_SETTINGS, Reader, parsed, refusing_depth
+from dbio_commit.data.where import READ_BY_SETTINGS, Names, Reader, names_of, parsed, refusing_depth
+from dbio_commit.protocol.types import decimal_digits, is_integer
 
 
-def parse_exactly(sql: str, schema: Mapping[str, Any], *, zone: str | None, instead: str) -> Condition:
+def parse_exactly(
+    sql: str, schema: Mapping[str, Any], *, zone: str | None, instead: str, names: Names | None = None
+) -> Condition:
     """The condition that holds for exactly those rows that Spark's WHERE keeps; `exact` makes expressions of it.
 
-    Raises InvalidInputError as `parse_where` does, and for a part whose rows are not certain without Spark. `instead`
-    is the end of that message: what the caller can do.
+    `names` are the names of columns in the SQL, if they are not those of the schema. Raises InvalidInputError as
+    `parse_where` does, and for a part whose rows are not certain without Spark. `instead` is the end of that message:
+    what the caller can do.
     """
-    tree, names = parsed(sql, schema)
+    names = names_of(schema) if names is None else names
+    tree = parsed(sql, names)
     if found := READ_BY_SETTINGS.search(sql):
-        raise InvalidInputError(_refusal(sql, found[0], "its meaning depends on Spark's settings", instead))
+        raise InvalidInputError(_refusal(sql, found["odd"], "its meaning depends on Spark's settings", instead))
     with refusing_depth(sql):
         return _ExactReader(sql, column_types(schema), names, zone, instead).condition(tree)
 
@@ -47,9 +53,7 @@ def _refusal(sql: str, part: str, why: str, instead: str) -> str:
 class _ExactReader(Reader):
     """Refuses each part that does not say exactly which rows fulfil it."""
 
-    def __init__(
-        self, sql: str, types: Mapping[str, str], names: Mapping[str, str], zone: str | None, instead: str
-    ) -> None:
+    def __init__(self, sql: str, types: Mapping[str, str], names: Names, zone: str | None, instead: str) -> None:
         super().__init__(types, names, zone)
         self._sql, self._instead = sql, instead
 
@@ -68,12 +72,21 @@ class _ExactReader(Reader):
         return self.types.get(self.column(tree.this) or "") == "date" or super().is_alike(tree)
 
     def compare(self, operator: Operator, left: Any, right: Any) -> Condition:
-        found = super().compare(operator, left, right)
-        column, right = self.column(left), right.unnest()
-        kind = self.types.get(column or "", "")
-        if column and kind in ("float", "double") and (value := _as_double(right)) is not None:
-            return Comparison(column, operator, value, value)
-        return found
+        column, other = self.column(left), self.column(right)
+        if column and other and self._compare_alike(column, other):
+            return ColumnPair(column, operator, other)
+        if column and (value := as_double(right.unnest(), self.types.get(column, ""))):
+            return Comparison(column, operator, *value)
+        return super().compare(operator, left, right)
+
+    def _compare_alike(self, column: str, other: str) -> bool:
+        kinds = self.types.get(column, ""), self.types.get(other, "")
+        if kinds[0] != kinds[1]:
+            return all(map(is_integer, kinds))
+        return is_integer(kinds[0]) or kinds[0] in _ORDERED or decimal_digits(kinds[0]) is not None
+
+
+_ORDERED = ("string", "date", "timestamp", "timestamp_ntz")
 
 
 def _is_exact(condition: Condition) -> bool:
@@ -82,16 +95,4 @@ def _is_exact(condition: Condition) -> bool:
             return all(map(_is_exact, condition.parts))
         case Comparison():
             return bool(condition.low == condition.high)
-    return isinstance(condition, OneOf | IsNull)
-
-
-def _as_double(tree: Any) -> float | None:
-    """The double that Spark makes of a number with a point or an exponent beside a column of such numbers."""
-    sign = ""
-    if isinstance(tree, exp.Neg):
-        sign, tree = "-", tree.this
-    if not isinstance(tree, exp.Literal) or tree.is_string:
-        return None
-    found = re.fullmatch(r"([0-9]{0,15})\.?([0-9]{0,15})(?:[eE][+-]?[0-9]{1,2})?", tree.this)
-    is_whole = tree.this.isdigit()
-    return float(sign + tree.this) if found and found[1] + found[2] and not is_whole else None
+    return isinstance(condition, OneOf | IsNull | Like | ColumnPair)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
+    from dbio_commit.data.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
-    from dbio_commit.log.frames.request import Filter, Where
     from dbio_commit.log.frames.scan import Scan
 from dbio_commit.protocol.scope import Scope
 

@@ -8,20 +8,18 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
-from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
 from dbio_commit.commit.provenance import Labels, check_note
-from dbio_commit.commit.write.clauses import (
-    UPSERT,
-    Clause,
-)
+from dbio_commit.commit.write.clauses import UPSERT, Clause, check_clauses, refuse_unknown
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
@@ -126,8 +124,8 @@ def write(
         from dbio_commit.spark.session.conf import open_table
 
     _refuse_stream(df)
-    if replace_where is not None and mode != "overwrite":
-        raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
+    check_replaced(mode, replace_where)
+    mode = plain_mode(mode)
     options = WriteOptions(
         compression=compression,
         max_records_per_file=max_records_per_file,
@@ -208,9 +206,10 @@ def delete(
 def update(
     spark: "SparkSession",
     path: Path,
-    values: Mapping[str, str],
+    updates: Mapping[str, Any] | None = None,
     where: str = "true",
     *,
+    values: Mapping[str, Any] | None = None,
     app: AppVersion | None = None,
     if_match: str | None = None,
     isolation: Isolation = "write_serializable",
@@ -221,9 +220,13 @@ def update(
 ) -> Commit:
     """Gives columns new values in the rows for which a condition in Spark's SQL holds.
 
-    `values` are expressions in Spark's SQL, by column. One commit: files without such rows stay as they are, and other
-    files are written again. A value is fitted to its column as Spark's INSERT does. If a value cannot be fitted, such
-    as a number that is too large, nothing is written. The metrics `numUpdatedRows` and `numCopiedRows` of the commit
+    - `updates`: by column, a text with an expression in Spark's SQL, or a value of Python that is no text.
+    - `values`: by column, a value of Python. Here a text is the value itself.
+    - `where`: a condition; by default, all rows change.
+
+    One commit: files without such rows stay as they are, and other files are written again. An expression is fitted to
+    its column as Spark's INSERT does. If a value cannot be fitted, such as a number that is too large, nothing is
+    written. The metrics `numUpdatedRows` and `numCopiedRows` of the commit
     count the rows that changed, and the rows that were written again without a change.
 
     Options of the commit:
@@ -240,16 +243,25 @@ def update(
 
     Raises what `delete` raises, and SchemaMismatchError for a value of another type.
 
-        dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
+        dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)", "share": 0.5}, "kind = 'click'")
+        dbio.update(spark, "s3://lake/events", values={"kind": "click"}, where="kind = 'clik'")
     """
     with needs("dbio.update", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions
+        from dbio_commit.commit.write.update import as_sql, new_values
         from dbio_commit.spark.rewrite.by_condition import update_rows
 
     options = CommitOptions(
         app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
     )
-    return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
+    new = new_values(updates, values)
+    return _rewrite(
+        spark,
+        path,
+        storage_options,
+        options,
+        lambda rewrite: update_rows(rewrite, as_sql(new, rewrite.plan.mapping.schema), where),
+    )
 
 
 @takes_if_tid
@@ -270,12 +282,13 @@ def merge(
 ) -> Commit:
     """Merges the rows of `source` into the table: updates or deletes rows that match, and inserts new rows.
 
-    `on` is a condition in Spark's SQL on `target.` and `source.`, or a list of columns that must be equal. `when` is a
-    list of clauses, made by `when_matched`, `when_not_matched` and `when_not_matched_by_source`. The first clause that
-    holds for a row counts. If no clause holds, a row of the table stays, and a row of the source is left out. Without
-    `when`, rows that match are updated, and the others are inserted. If a row of the table matches more than one row
-    of the source, and its file must be written again, the merge fails, unless the only clause for rows that match is a
-    `delete` without a condition. The source is read once.
+    `on` is a column, or a list of columns, that must be equal; or a condition in Spark's SQL on `target.` and
+    `source.`. `when` is a list of clauses, made by `when_matched`, `when_not_matched` and `when_not_matched_by_source`.
+    The first clause that holds for a row counts. If no clause holds, a row of the table stays, and a row of the source
+    is left out. Without `when`, rows that match are updated, and the others are inserted; then the source may have no
+    columns that the table lacks. If a row of the table matches more than one row of the source, and its file must be
+    written again, the merge fails, unless the only clause for rows that match is a `delete` without a condition. The
+    source is read once.
 
     One commit: files without changed rows stay as they are. Its metrics are `numTargetRowsInserted`,
     `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`. With
@@ -303,6 +316,7 @@ def merge(
     """
     with needs("dbio.merge", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions
+        from dbio_commit.commit.write.update import as_sql, new_values
         from dbio_commit.spark.read.states import Reads
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
@@ -315,9 +329,18 @@ def merge(
     options = CommitOptions(
         app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
     )
-    clauses = UPSERT if when is None else when
+    if isinstance(on, str) and on.lower() in map(str.lower, source.columns):
+        on = [on]
 
     def run(rewrite: "Rewrite") -> Commit:
+        if when is None:
+            refuse_unknown(source.columns, rewrite.schema.fieldNames(), where=rewrite.table.url)
+        clauses = [
+            it
+            if it.values is None
+            else replace(it, values=as_sql(new_values(it.values, None), rewrite.plan.mapping.schema))
+            for it in check_clauses(UPSERT if when is None else when)
+        ]
         return merge_rows(rewrite, source, on, clauses)
 
     return _rewrite(spark, path, storage_options, options, run, Reads.of(source))

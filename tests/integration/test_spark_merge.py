@@ -655,15 +655,15 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         InvalidInputError,
         "no column 'nope'; it has id, day",
     ),
-    "a value that is no text": (
-        lambda spark, root, source: dbio.update(spark, root, {"id": 1}),  # type: ignore[dict-item]
+    "a value that the column does not have": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": 1.5}),
         InvalidInputError,
-        "expression in Spark's SQL",
+        "the value 1.5 of column 'id' does not fit it",
     ),
     "a column for a value": (
-        lambda spark, root, source: dbio.update(spark, root, {"id": f.rand()}),  # type: ignore[dict-item]
+        lambda spark, root, source: dbio.update(spark, root, {"id": f.rand()}),
         InvalidInputError,
-        "is no text; give an expression in Spark's SQL",
+        "does not fit it",
     ),
     "a column for a value of a clause": (
         lambda spark, root, source: dbio.merge(
@@ -671,12 +671,21 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
             root,
             source,
             ["id"],
-            [dbio.when_matched().update({"day": f.lit("x")})],  # type: ignore[dict-item]
+            [dbio.when_matched().update({"day": f.lit("x")})],
         ),
         InvalidInputError,
-        "is no text; give an expression in Spark's SQL",
+        "does not fit it",
     ),
-    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "gives no values"),
+    "no values": (
+        lambda spark, root, source: dbio.update(spark, root, {}),
+        InvalidInputError,
+        "gives no column a value",
+    ),
+    "a column that the table lacks": (
+        lambda spark, root, source: dbio.merge(spark, root, source.withColumn("op", f.lit("d")), ["id"]),
+        SchemaMismatchError,
+        "the source has the column 'op', which",
+    ),
     "a path for a source": (
         lambda spark, root, source: dbio.merge(spark, root, root, ["id"]),  # type: ignore[arg-type]
         InvalidInputError,

@@ -1,10 +1,10 @@
 """The clauses of a merge, and the functions that begin one. They need no PySpark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 
 RowKind = Literal["matched", "not_matched", "not_matched_by_source"]
 """Pairs of a row of the table and a row of the source; rows of the source alone; rows of the table alone."""
@@ -25,7 +25,8 @@ class Clause:
     action: Literal["update", "delete", "insert"]
     """What becomes of the rows."""
     values: Mapping[str, Any] | None = None
-    """Expressions in Spark's SQL by column; None: each column gets the source's column of the same name."""
+    """By column: a text with an expression in Spark's SQL, or a value of Python that is no text. None: each column gets
+    the source's column of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,11 @@ class Matched:
     where: str | None
     """A condition in Spark's SQL; None: all of these rows."""
 
-    def update(self, values: Mapping[str, str] | None = None) -> Clause:
-        """Gives columns the values of expressions in Spark's SQL; without `values`, all columns those of the source."""
+    def update(self, values: Mapping[str, Any] | None = None) -> Clause:
+        """Gives columns new values; without `values`, gives all columns those of the source.
+
+        A text is an expression in Spark's SQL, such as "source.n + 1" or "'new'"; other values are values of Python.
+        """
         return Clause(rows="matched", where=self.where, action="update", values=values)
 
     def delete(self) -> Clause:
@@ -51,8 +55,11 @@ class NotMatched:
     where: str | None
     """A condition in Spark's SQL; None: all of these rows."""
 
-    def insert(self, values: Mapping[str, str] | None = None) -> Clause:
-        """Inserts rows with these values, and nulls in other columns; without `values`, with the source's columns."""
+    def insert(self, values: Mapping[str, Any] | None = None) -> Clause:
+        """Inserts rows with these values, as for `Matched.update`; other columns get their defaults, or nulls.
+
+        Without `values`, inserts the source's columns.
+        """
         return Clause(rows="not_matched", where=self.where, action="insert", values=values)
 
 
@@ -63,8 +70,8 @@ class NotMatchedBySource:
     where: str | None
     """A condition in Spark's SQL; None: all of these rows."""
 
-    def update(self, values: Mapping[str, str]) -> Clause:
-        """Gives columns the values of expressions in Spark's SQL."""
+    def update(self, values: Mapping[str, Any]) -> Clause:
+        """Gives columns new values, as `Matched.update` does."""
         return Clause(rows="not_matched_by_source", where=self.where, action="update", values=values)
 
     def delete(self) -> Clause:
@@ -104,6 +111,20 @@ def when_not_matched_by_source(where: str | None = None) -> NotMatchedBySource:
 
 UPSERT = (Matched(None).update(), NotMatched(None).insert())
 """What `merge` does without clauses."""
+
+
+def refuse_unknown(source: Iterable[str], table: Iterable[str], *, where: str) -> None:
+    """Raises SchemaMismatchError if the source of a merge without clauses has columns that the table lacks.
+
+    Such a column may say what becomes of a row, such as "d" for one that was deleted.
+    """
+    own = {name.lower() for name in table}
+    if more := [name for name in source if name.lower() not in own]:
+        raise SchemaMismatchError(
+            f"the source has the column {more[0]!r}, which {where} lacks. Nothing was written: leave it out, or say "
+            "with when=[…] what becomes of the rows, such as [dbio.when_matched(\"source.op = 'd'\").delete(), "
+            "dbio.when_matched().update(), dbio.when_not_matched().insert()]"
+        )
 
 
 def check_clauses(clauses: Sequence[Clause]) -> Sequence[Clause]:

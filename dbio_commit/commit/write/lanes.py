@@ -4,16 +4,24 @@ Arrow encodes the columns of a file in one thread. So each thread, a lane, write
 partition go to one lane, and a second lane begins only while the first is busy: few rows make few files.
 """
 
+import json
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
 
-from dbio_commit.commit.write.file_sink import FileSink
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.file_sink import FileSink, StoreSink
 from dbio_commit.commit.write.files import FilesSpec, Output, Run, runs
+from dbio_commit.commit.write.plan import WritePlan
+from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.footers import CALENDAR
+from dbio_commit.data.mapping import has_variant
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 
@@ -22,6 +30,32 @@ MOST_LANES = 4
 
 _AHEAD = 2
 """The most runs of rows that a lane has: one that it writes, and one that waits."""
+
+
+TARGET_BYTES = 128 * 1000 * 1000
+"""The size of the files if the caller gives none: that of a compaction."""
+
+
+def write_rows(
+    plan: WritePlan,
+    transaction: Transaction,
+    batches: Iterable[pa.RecordBatch],
+    change: Callable[[FilesSpec], FilesSpec] = lambda spec: spec,
+) -> list[FileInfo]:
+    """Writes rows with the table's columns to new files. On any error, it deletes these files."""
+    schema, terms = plan.mapping.schema, transaction.terms
+    target = plan.options.target_file_size or TARGET_BYTES
+    spec = FilesSpec(
+        terms=terms,
+        columns=tuple(enumerate(it["name"] for it in schema["fields"])),
+        variants={it["name"]: arrow_type(it["type"]) for it in schema["fields"] if has_variant(it["type"])},
+        options=replace(plan.options, target_file_size=target),
+        limits=plan.place.limits,
+        spark_metadata={**CALENDAR, ROW_METADATA: json.dumps(plan.mapping.data_schema)},
+    )
+    place = plan.place
+    sink = StoreSink(place.store, place.clock, terms)
+    return write_in_lanes(change(spec), batches, attempt=place.clock.random_bits(31), files=sink)
 
 
 def write_in_lanes(

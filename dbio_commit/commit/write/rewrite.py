@@ -1,11 +1,11 @@
-"""Changes rows of a table without Spark: `delete` and `update`; `merge` builds on it.
+"""Rewrites files without Spark: `delete`, and `write` with `replace_where`; `update` and `merge` build on it.
 
-A file with rows that change is written again, row group by row group, and the commit exchanges it. Conditions and
-values are only those that surely mean the same without Spark (`data/where_exactly`, `data/values`).
+A file with rows that change is written again, row group by row group, and the commit exchanges it. Conditions are only
+those that surely mean the same without Spark (`data/where_exactly`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,28 +14,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.packages import needs
-from dbio_commit.base.texts import Cause
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.commit.write.changes import AFTER, BEFORE, CHANGE_TYPE, DELETE, ChangedRows, of_changes
-from dbio_commit.commit.write.frames import write_rows
+from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
+from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
-from dbio_commit.data import arrow, evaluate
+from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.footers import has_old_calendar
+from dbio_commit.data.frames import Frame, fitted
 from dbio_commit.data.mapping import field_names
-from dbio_commit.data.pruning import AllOf, Condition, column_types, facts_of_file, prune
+from dbio_commit.data.pruning import ALWAYS, Condition, column_types, facts_of_file, prune
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss, refuse_other_rows
+from dbio_commit.data.terms import Where, read_condition
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 
-EVERY_ROW = AllOf(())
+EVERY_ROW = ALWAYS
+INSTEAD = "Nothing was changed: compare columns with values of their types, or pass a Spark session"
+"""The end of messages about conditions that only Spark evaluates."""
 _AT_ONCE = 4
 """How many files are read at the same time. Each may be in memory as a whole, if it is small."""
 
@@ -67,7 +69,8 @@ class Rewrite:
     """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
 
     plan: WritePlan
-    snapshot: Snapshot
+    snapshot: Snapshot | None
+    """None if there is no table yet."""
 
     @classmethod
     def of_rows(cls, place: Place, commit: CommitOptions) -> Self:
@@ -77,7 +80,7 @@ class Rewrite:
         return cls.of(plan, snapshot)
 
     @classmethod
-    def of(cls, plan: WritePlan, snapshot: Snapshot) -> Self:
+    def of(cls, plan: WritePlan, snapshot: Snapshot | None) -> Self:
         """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
         refuse_directory(plan.target.scope, plan.place.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
@@ -85,7 +88,8 @@ class Rewrite:
                 f"{plan.place.url} has a column {CHANGE_TYPE}, a name that dbio uses itself in a rewrite; rename the "
                 "column"
             )
-        refuse_other_columns(plan, snapshot)
+        if snapshot is not None:
+            refuse_other_columns(plan, snapshot)
         return cls(plan=plan, snapshot=snapshot)
 
     @property
@@ -102,26 +106,19 @@ class Rewrite:
 
     # --- conditions -----------------------------------------------------------------------------------------------
 
-    def condition(self, sql: str, time_zone: str | None) -> Condition:
+    def condition(self, where: Where, time_zone: str | None) -> Condition:
         """Raises InvalidInputError for what is no condition, or one that only Spark can evaluate."""
-        if not isinstance(sql, str):
-            raise InvalidInputError(f"where={sql!r:.200} is no text with a condition in Spark's SQL")
-        if sql.strip().lower() == "true":
-            return EVERY_ROW
-        with needs("a condition in SQL", extra="cli"):
-            from dbio_commit.data.where_exactly import parse_exactly
-        return parse_exactly(
-            sql,
-            self.schema,
-            zone=time_zone,
-            instead="Nothing was changed: compare columns with values of their types, or pass a Spark session",
-        )
+        return read_condition(where, self.schema, zone=time_zone, instead=INSTEAD)
+
+    def test(self, condition: Condition) -> evaluate.RowTest:
+        """A function that says for which rows, with the table's columns, the condition holds."""
+        return evaluate.bound(condition, self.target)
 
     def files(self, condition: Condition, snapshot: Snapshot | None = None) -> Sequence[DataFile]:
         """The files that may hold rows for which the condition holds."""
         state = snapshot or self.snapshot
-        if condition == EVERY_ROW:
-            return list(state.files)
+        if state is None or condition == EVERY_ROW:
+            return list(state.files) if state else []
         return list(prune(state.files, state.of_files, condition, column_types(self.schema)))
 
     def holds_in(self, file: DataFile, condition: Condition) -> bool:
@@ -154,19 +151,20 @@ class Rewrite:
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
         """How many rows the files have, as far as their writers recorded it."""
-        return self.snapshot.rows_of(files)
+        return self.snapshot.rows_of(files) if self.snapshot else {}
 
     def counted(self, files: Sequence[DataFile], condition: Condition) -> list[tuple[int, int]]:
         """For each file: how many rows it has, and for how many of them the condition holds."""
         names = set(condition.columns())
         fields = [it for it in self.target if it.name in names]
         target, known = pa.schema(fields or list(self.target)[:1]), self.rows_of(files)
+        holds = evaluate.bound(condition, target)
 
         def count(file: DataFile) -> tuple[int, int]:
             rows = matching = 0
             for batch in self.read(file, target, rows=known.get(file.path), anew=False):
                 rows += batch.num_rows
-                matching += pc.sum(evaluate.holds(condition, batch)).as_py() or 0
+                matching += pc.sum(holds(batch)).as_py() or 0
             return rows, matching
 
         return self.plan.place.store.in_parallel(count, files, at_once=_AT_ONCE)
@@ -199,7 +197,7 @@ class Rewrite:
             transaction.remove(file.path for file in (*whole, *partial))
             transaction.goes_by(
                 Read(
-                    tids=frozenset(self.snapshot.tids),
+                    tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self.files(depends_on, now),
                     isolation=self.plan.commit.isolation,
                 )
@@ -238,157 +236,68 @@ class Rewrite:
         )
 
 
-# --- delete -------------------------------------------------------------------------------------------------------
+# --- delete and replace -------------------------------------------------------------------------------------------
 
 
-def delete_rows(place: Place, where: str, *, time_zone: str | None, commit: CommitOptions) -> Commit:
+def delete_rows(place: Place, where: Where, *, time_zone: str | None, commit: CommitOptions) -> Commit:
     """Deletes the rows for which the condition holds. Raises what `Table.delete` raises."""
 
     def attempt() -> Commit:
         rewrite = Rewrite.of_rows(place, commit)
-        condition = rewrite.condition(where, time_zone)
-        files = rewrite.files(condition)
-        whole = [file for file in files if rewrite.holds_in(file, condition)]
-        known = {file.path for file in whole}
-        read = [file for file in files if file.path not in known]
-        rows = count_rows(known, rewrite.rows_of(whole))
-        counts = list(zip(read, rewrite.counted(read, condition), strict=True))
-        partial = [file for file, (count, matching) in counts if 0 < matching < count]
-        whole += [file for file, (count, matching) in counts if 0 < matching == count]
-        deleted = None if rows is None else rows + sum(matching for _, (_, matching) in counts)
-
-        def change(batch: Rows, changes: Changes) -> Rows:
-            matching = evaluate.holds(condition, batch)
-            changes.record(batch.filter(matching), DELETE)
-            return batch.filter(pc.invert(matching))
-
-        return rewrite.commit(
-            condition,
-            change,
-            partial=partial,
-            whole=whole,
-            metrics=lambda counts: {} if deleted is None else {"numDeletedRows": deleted},
-        )
+        return _replace(rewrite, rewrite.condition(where, time_zone))
 
     return commit.attempt(place.store, place.clock, attempt)
 
 
-# --- update -------------------------------------------------------------------------------------------------------
+def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
+    """Replaces the rows for which the condition holds by those of the frame, for which it must hold, too.
 
-
-def update_rows(
-    place: Place, values: Mapping[str, str], where: str, *, time_zone: str | None, commit: CommitOptions
-) -> Commit:
-    """Gives columns new values in the rows for which the condition holds. Raises what `Table.update` raises."""
-
-    def attempt() -> Commit:
-        rewrite = Rewrite.of_rows(place, commit)
-        condition = rewrite.condition(where, time_zone)
-        setting = Setting.of(rewrite, values)
-        files = rewrite.files(condition)
-        read = [file for file in files if not rewrite.holds_in(file, condition)]
-        counts = zip(read, rewrite.counted(read, condition), strict=True)
-        unlike = {file.path for file, (_, matching) in counts if not matching}
-        partial = [file for file in files if file.path not in unlike]
-
-        def change(batch: Rows, changes: Changes) -> Rows:
-            return setting.change(batch, evaluate.holds(condition, batch), changes)
-
-        return rewrite.commit(
-            condition,
-            change,
-            partial=partial,
-            metrics=lambda counts: {"numUpdatedRows": counts["updated"], "numCopiedRows": counts["copied"]},
-        )
-
-    return commit.attempt(place.store, place.clock, attempt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """New values for columns of a table."""
-
-    values: Mapping[str, Callable[[Rows], Any]]
-    checks: RowChecks
-
-    @classmethod
-    def of(cls, rewrite: Rewrite, values: Mapping[str, str]) -> Self:
-        """Raises InvalidInputError for other columns than the table's, and for values that only Spark can evaluate."""
-        kinds = {it["name"]: it["type"] for it in rewrite.schema["fields"]}
-        by_lower = {name.lower(): name for name in kinds}
-        if not isinstance(values, Mapping) or not values:
-            raise InvalidInputError(
-                f"values={values!r:.200} name no column: give {{column: expression in Spark's SQL}}"
-            )
-        with needs("a value in SQL", extra="cli"):
-            from dbio_commit.data.values import Unsure, assigned, read_value
-        found: dict[str, Callable[[Rows], Any]] = {}
-        for given, sql in values.items():
-            name = by_lower.get(given.lower()) if isinstance(given, str) else None
-            if name is None or name in found:
-                why = "twice" if name else "which is no column of the table"
-                raise InvalidInputError(f"the values name {given!r:.100}, {why}; it has {', '.join(kinds)[:1000]}")
-            if not isinstance(sql, str):
-                raise InvalidInputError(
-                    f"the value of {name!r} is {sql!r:.100}, no text: give an expression in Spark's SQL, such as "
-                    "'1' or \"'text'\""
-                )
-            try:
-                value = assigned(read_value(sql, kinds, now=rewrite.plan.place.clock.now()), kinds[name])
-            except Unsure as error:
-                raise InvalidInputError(
-                    f"the value {sql!r:.200} of column {name!r} is evaluated by Spark only: {error!s:.300}. Nothing "
-                    "was changed: change it, or pass a Spark session"
-                ) from None
-            found[name] = _fitting(value.of, name, sql)
-        constraints = rewrite.plan.constraints
-        computed = {by_lower[column.lower()] for column in constraints.generated} - found.keys()
-        checks = RowChecks.of(
-            constraints, rewrite.schema, lacks=computed, where=rewrite.where, now=rewrite.plan.place.clock.now()
-        )
-        return cls(values=found, checks=checks)
-
-    def change(self, batch: Rows, matching: Any, changes: Changes) -> Rows:
-        """The rows, with the new values in those that match."""
-        if not pc.any(matching).as_py():
-            changes.counts["copied"] += batch.num_rows
-            return batch
-        before = batch.filter(matching)
-        after = before
-        for name, value in self.values.items():  # each sees the old values
-            at = batch.schema.get_field_index(name)
-            after = after.set_column(at, batch.schema.field(at), value(before))
-        sets = {*self.values, *self.checks.fills}
-        return exchanged(batch, matching, before, self.checks.checked(after), changes, sets=sets)
-
-
-def exchanged(
-    batch: Rows, matching: Any, before: Rows, after: Rows, changes: Changes, *, sets: Collection[str]
-) -> Rows:
-    """The rows of a batch, with those that match, `before`, replaced by the rows `after`; counts and records them.
-
-    `sets` are the columns that may differ.
+    `plan` is the plan of an append of the frame. Raises what `Table.write` raises.
     """
-    changes.counts["updated"] += after.num_rows
-    changes.counts["copied"] += batch.num_rows - after.num_rows
-    changes.record(before, BEFORE)
-    changes.record(after, AFTER)
-    columns = [
-        arrow.replaced(own, matching, new) if name in sets else own
-        for name, own, new in zip(batch.schema.names, batch.columns, after.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    snapshot = read_snapshot(plan.place.store, plan.place.clock) if plan.target.scope else None
+    rewrite = Rewrite.of(plan, snapshot)
+    condition = rewrite.condition(where, None)
+    return _replace(rewrite, condition, lambda: _that_match(rewrite, where, rewrite.test(condition), frame))
 
 
-def _fitting(value: Callable[[Rows], Any], name: str, sql: str) -> Callable[[Rows], Any]:
-    def of(rows: Rows) -> Any:
-        try:
-            found = value(rows)
-        except pa.ArrowInvalid as error:
+def _that_match(rewrite: Rewrite, where: Where, holds: evaluate.RowTest, frame: Frame) -> Iterator[Rows]:
+    """The rows of the frame, as the table stores them. Raises InvalidInputError if the condition fails for one."""
+    for batch in rewrite.checks().apply(fitted(frame.batches(), rewrite.plan.mapping, rewrite.target)):
+        if wrong := batch.num_rows - (pc.sum(holds(batch)).as_py() or 0):
             raise InvalidInputError(
-                f"the value {sql!r:.200} does not fit column {name!r} in some row: {error!s:.200}; nothing was "
-                "committed: change the expression, or the condition"
-            ) from Cause.of(error)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+                f"replace_where={where!r:.200} does not hold for at least {wrong} rows of the data; nothing was "
+                "committed: leave these rows out, or widen the condition"
+            )
+        yield batch
 
-    return of
+
+def _replace(rewrite: Rewrite, condition: Condition, data: Callable[[], Iterable[Rows]] | None = None) -> Commit:
+    """Removes the rows for which the condition holds, and adds those of `data`."""
+    files = rewrite.files(condition)
+    whole = [file for file in files if rewrite.holds_in(file, condition)]
+    known = {file.path for file in whole}
+    read = [file for file in files if file.path not in known]
+    rows = count_rows(known, rewrite.rows_of(whole))
+    counts = list(zip(read, rewrite.counted(read, condition), strict=True))
+    partial = [file for file, (count, matching) in counts if 0 < matching < count]
+    whole += [file for file, (count, matching) in counts if 0 < matching == count]
+    deleted = None if rows is None else rows + sum(matching for _, (_, matching) in counts)
+    holds = rewrite.test(condition)
+
+    def change(batch: Rows, changes: Changes) -> Rows:
+        matching = holds(batch)
+        changes.record(batch.filter(matching), DELETE)
+        left: Any = pc.invert(matching)
+        return batch.filter(left)
+
+    def new_rows(changes: Changes) -> Iterator[Rows]:
+        for batch in data() if data else ():
+            changes.counts["inserted"] += batch.num_rows
+            changes.record(batch, INSERT)
+            yield batch
+
+    def metrics(counts: Counter[str]) -> Mapping[str, int]:
+        told = {} if deleted is None else {"numDeletedRows": deleted}
+        return told | ({"numInsertedRows": counts["inserted"]} if data else {})
+
+    return rewrite.commit(condition, change, partial=partial, whole=whole, new_rows=new_rows, metrics=metrics)

@@ -75,6 +75,15 @@ def which(sql: str) -> list[int]:
         ("day = '2026-11-20'", [0]),
         ("day >= DATE '2026-11-20'", [0, 3]),
         ("at > '2026-11-20T11:00:00Z'", [0]),
+        ("text = ''", [1]),
+        ("text LIKE 'a%'", [0]),
+        ("text LIKE '%'", [0, 1, 3]),
+        ("text LIKE '_'", [0, 3]),
+        ("text NOT LIKE '%a%'", [1, 3]),
+        ("NOT (text LIKE '_' AND id = 1)", [1, 3]),
+        ("id <= small", [0]),
+        ("id != small", [1]),
+        ("NOT (id > small)", [0]),
     ],
 )
 def test_a_condition_holds_for_the_rows_for_which_it_is_true_in_spark(sql: str, rows: list[int]) -> None:
@@ -84,7 +93,8 @@ def test_a_condition_holds_for_the_rows_for_which_it_is_true_in_spark(sql: str, 
 @pytest.mark.parametrize(
     "sql",
     ["upper(text) = 'A'", "id + 1 = 2", "text = 1", "id = text", "id IN (1, NULL)", "at > '2026-11-20 11:00:00'",
-     "text LIKE 'a%'", "id = 1 OR length(text) = 1", "text = 'it''s'", "id = 1e3", "id <=> 1",
+     "text RLIKE 'a'", "id LIKE '1'", "text LIKE 'a!b' ESCAPE '!'", "x = id", "flag = flag",
+     "id = 1 OR length(text) = 1", "text = 'it''s'", "id = 1e3", "id <=> 1",
      "id < 99999999999999999999", "small >= -9223372036854775809"],
 )  # fmt: skip
 def test_what_is_not_certain_is_not_evaluated(sql: str) -> None:
@@ -148,7 +158,11 @@ _LITERALS = {"text": _TEXTS, "flag": ["true", "false", "NULL"], "day": _TIMES, "
 def _atoms(draw: st.DrawFn) -> str:
     column = draw(st.sampled_from(list(COLUMNS)))
     literal = st.sampled_from(_LITERALS.get(column, _NUMBERS))
-    match draw(st.sampled_from(["compare", "compare", "mirrored", "in", "between", "null"])):
+    match draw(st.sampled_from(["compare", "compare", "mirrored", "in", "between", "null", "like", "pair"])):
+        case "like":
+            return f"text {draw(st.sampled_from(['LIKE', 'NOT LIKE']))} '{draw(st.text('aä%_ .', max_size=3))}'"
+        case "pair":
+            return f"id {draw(st.sampled_from(['=', '<>', '<', '<=', '>', '>=']))} small"
         case "in":
             values = ", ".join(draw(st.lists(literal, min_size=1, max_size=3)))
             return f"{column} {draw(st.sampled_from(['IN', 'NOT IN']))} ({values})"

@@ -65,7 +65,7 @@ def test_a_value_that_a_column_cannot_hold_is_an_error_with_the_setting() -> Non
 
 @pytest.mark.parametrize(
     "settings",
-    [{"check.a": "id > twice"}, {"check.a": "length(text) > 1"}, {"generated.text": "upper('a')"},
+    [{"check.a": "id > length(text)"}, {"check.a": "length(text) > 1"}, {"generated.text": "upper('a')"},
      {"generated.twice": "twice + 1"}, {"default.text": "1"}, {"default.text": "current_user()"}],
 )  # fmt: skip
 def test_what_only_spark_evaluates_is_refused_with_its_setting_and_a_way_out(settings: dict[str, str]) -> None:

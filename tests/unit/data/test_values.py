@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbio_commit.data.values import Unsure, assigned, read_value
+from dbio_commit.data.values import Unsure, read_value
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 COLUMNS: Any = {
@@ -103,7 +103,7 @@ def test_without_a_time_there_is_no_current_time() -> None:
     ],
 )
 def test_a_value_fits_its_column_or_fails(sql: str, kind: str, values: list[Any] | None) -> None:
-    found = assigned(read_value(sql, KINDS, now=NOW), kind)
+    found = read_value(sql, KINDS, now=NOW, kind=kind)
     if values is None:
         with pytest.raises(pa.ArrowInvalid):
             found.of(ROWS)
@@ -118,4 +118,4 @@ def test_a_value_fits_its_column_or_fails(sql: str, kind: str, values: list[Any]
 )  # fmt: skip
 def test_how_spark_would_convert_a_value_is_not_guessed(sql: str, kind: Any) -> None:
     with pytest.raises(Unsure):
-        assigned(read_value(sql, KINDS, now=NOW), kind)
+        read_value(sql, KINDS, now=NOW, kind=kind)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.predicates import ColumnPair, Like
 from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, IsNull, OneOf
 from dbio_commit.data.where_exactly import parse_exactly
 from tests.histories import columns
@@ -36,6 +37,12 @@ def is_(column: str, operator: Any, value: Any) -> Comparison:
         ("flag AND tags IS NOT NULL", AllOf((is_("flag", "=", True), IsNull("tags", False)))),
         ("at < '2026-11-20T07:00:00Z'", is_("at", "<", datetime(2026, 11, 20, 7, tzinfo=UTC))),
         ("true", AllOf(())),
+        ("name = ''", is_("name", "=", "")),
+        ("name NOT IN ('', 'it -- is')", OneOf("name", ("", "it -- is"), False)),
+        ("id <= TINY", ColumnPair("id", "<=", "tiny")),
+        ("name LIKE 'a_b%'", Like("name", "a", "(?s:a.b.*)")),
+        ("name NOT LIKE 'a!_.%' ESCAPE '!'", Like("name", "a_.", r"(?s:a\x5f\x2e.*)", False)),
+        ("at = TIMESTAMP_LTZ '2026-11-20 07:00:00Z'", is_("at", "=", datetime(2026, 11, 20, 7, tzinfo=UTC))),
         ("false OR id = 1", AnyOf((AnyOf(()), is_("id", "=", 1)))),
     ],
 )
@@ -46,7 +53,15 @@ def test_a_condition_is_read_exactly(sql: str, condition: Any) -> None:
 @pytest.mark.parametrize(
     ("sql", "part"),
     [
-        ("id = 1 AND name LIKE 'a%'", "name LIKE 'a%'"),
+        ("id = 1 AND name ILIKE 'a%'", "name ILIKE 'a%'"),
+        ("id LIKE '1%'", "id LIKE '1%'"),
+        ("name LIKE 'a!' ESCAPE '!'", "name LIKE 'a!'"),
+        ("name LIKE 'a!b' ESCAPE '!'", "name LIKE 'a!b'"),
+        ("name LIKE name", "name LIKE name"),
+        ("name LIKE ANY ('a', 'b')", "name LIKE ANY"),
+        ("tiny = price", "tiny = price"),
+        ("x < f", "x < f"),
+        ("local = at", "local = at"),
         ("id + 1 = 2", "id + 1 = 2"),
         ("name = 1", "name = 1"),
         ("tiny = '300'", "tiny = '300'"),

@@ -13,10 +13,12 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit.commit.write import frames as module
+from dbio_commit.commit.write import lanes
 from dbio_commit.commit.write.options import CommitOptions
 from dbio_commit.data import frames
 from dbio_commit.data.footers import has_old_calendar, spark_version
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.unit.commit.write.test_rewrite import recorded
 
 DAY, NEXT = date(2026, 11, 20), date(2026, 11, 21)
 ROWS = pa.table({"id": [1, 2, 3], "day": [DAY, NEXT, None], "text": ["a", "b", None]})
@@ -326,3 +328,113 @@ def test_a_conflict_is_tried_again_with_the_same_rows(table: dbio.Table, monkeyp
     monkeypatch.setattr(module, "_write", write)
     table.write(ROWS, retries=1)
     assert (len(rows(table)), len(calls), CommitOptions().retries) == (3, 2, 0)
+
+
+# --- replace_where ------------------------------------------------------------------------------------------------
+
+
+def rows_of(table: dbio.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist()), key=str)
+
+
+def numbers(*ids: int, day: date = date(2026, 11, 20)) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": [day] * len(ids)})
+
+
+@pytest.mark.parametrize("where", ["id = 2 OR id > 3", [[("id", "=", 2)], [("id", ">", 3)]]])
+def test_rows_for_which_a_condition_holds_are_replaced_by_one_commit(table: dbio.Table, where: Any) -> None:
+    table.write(numbers(1, 2))
+    table.write(numbers(3))
+    table.write(numbers(4, 5))
+    before = {file.path for file in table.snapshot().files}
+    commit = table.write(numbers(2, 7, 9), "overwrite", replace_where=where)
+    assert [row[0] for row in rows_of(table)] == [1, 2, 3, 7, 9]
+    info = commit.marker.dbio_commit
+    assert info is not None
+    assert (commit.kind, info.metrics["numDeletedRows"], info.metrics["numInsertedRows"]) == ("replace", 3, 3)
+    assert len(before & {file.path for file in table.snapshot().files}) == 1
+    assert table.write(numbers(), "overwrite", replace_where=where).metrics["numDeletedRows"] == 3
+    assert [row[0] for row in rows_of(table)] == [1, 3]
+
+
+def test_rows_that_do_not_fulfil_the_condition_or_for_which_it_is_null_are_refused(table: dbio.Table) -> None:
+    table.write(numbers(1, 2))
+    table.set({"default.day": "DATE '2026-11-21'"})
+    wrong = [
+        (numbers(2, 3), "id = 2", "does not hold for at least 1 rows"),
+        (pa.table({"id": pa.array([2, None], pa.int64())}), "id = 2", "does not hold for at least 1 rows"),
+        (pa.table({"id": [2]}), "id = 2 AND day = '2026-11-20'", "does not hold for at least 1 rows"),
+        (numbers(2), "upper(day) = 'A'", "is not evaluated row by row without Spark"),
+        (numbers(2), "nope = 1", "no column of the table"),
+    ]
+    for frame, where, said in wrong:
+        with pytest.raises(dbio.InvalidInputError, match=said):
+            table.write(frame, "overwrite", replace_where=where)
+    with pytest.raises(
+        dbio.InvalidInputError, match="replace_where goes with mode='overwrite', not with mode='append'"
+    ):
+        table.write(numbers(2), replace_where="id = 2")
+    assert [row[0] for row in rows_of(table)] == [1, 2]
+    table.write(pa.table({"id": [2]}), "overwrite", replace_where="id = 2 AND day = '2026-11-21'")
+    assert [str(row[1]) for row in rows_of(table)] == ["2026-11-20", "2026-11-20", "2026-11-21"]
+
+
+def test_a_table_that_does_not_exist_yet_has_no_rows_to_replace(table: dbio.Table) -> None:
+    with pytest.raises(dbio.InvalidInputError, match="does not hold"):
+        table.write(numbers(1), "overwrite", replace_where="id = 2")
+    table.write(numbers(2), "overwrite", replace_where="id = 2")
+    assert rows_of(table) == [(2, date(2026, 11, 20))]
+    other = dbio.Table.over(MemoryStore(), ManualClock())
+    other.write(numbers(2), "overwrite", "day", replace_where="id = 2")
+    assert (rows_of(other), other.snapshot().partition_columns) == (rows_of(table), ("day",))
+
+
+def test_a_replacement_by_partitions_reads_no_file_and_conflicts_as_a_delete_does(
+    table: dbio.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = date(2026, 11, 21)
+    table.write(numbers(1, 2), partition_by="day")
+    table.write(numbers(3, day=other))
+
+    def beside(write: Any) -> Any:
+        def first(*args: Any) -> Any:
+            monkeypatch.undo()
+            write()
+            return lanes.write_rows(*args)
+
+        monkeypatch.setattr("dbio_commit.commit.write.rewrite.open_file", None)
+        monkeypatch.setattr("dbio_commit.commit.write.rewrite.write_rows", first)
+
+    def replace(**options: Any) -> dbio.Commit:
+        return table.write(numbers(7), "overwrite", replace_where="day = '2026-11-20'", **options)
+
+    beside(lambda: table.write(numbers(4, day=other), "overwrite_partitions"))
+    replace()
+    assert [row[0] for row in rows_of(table)] == [4, 7]
+    beside(lambda: table.write(numbers(8)))
+    replace()
+    assert [row[0] for row in rows_of(table)] == [4, 7, 8]
+    beside(lambda: table.write(numbers(9)))
+    with pytest.raises(dbio.CommitConflictError):
+        replace(isolation="serializable")
+    beside(lambda: table.delete("id = 7"))
+    replace(retries=1)
+    assert [row[0] for row in rows_of(table)] == [4, 7]
+
+
+def test_a_replacement_records_its_changes_and_takes_new_columns(table: dbio.Table) -> None:
+    table.write(numbers(1, 2))
+    table.set({"change_data": "true"})
+    commit = table.write(numbers(2), "overwrite", replace_where="id = 2")
+    assert [it[-1] for it in recorded(table, commit)] == ["delete", "insert"]
+    more = numbers(2).append_column("n", pa.array([5]))
+    with pytest.raises(dbio.SchemaMismatchError):
+        table.write(more, "overwrite", replace_where="id = 2")
+    table.write(more, "overwrite", replace_where="id = 2 AND n = 5 OR n IS NULL", merge_schema=True)
+    assert [(row[0], row[-1]) for row in rows_of(table)] == [(2, 5)]
+
+
+def test_spark_writers_word_for_the_mode_error_is_taken(table: dbio.Table) -> None:
+    table.write(numbers(1), "errorifexists")
+    with pytest.raises(dbio.TableExistsError):
+        table.write(numbers(1), "errorifexists")

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dbio_commit as dbio
-from dbio_commit.commit.write.merge import KeyIndex
+from dbio_commit.commit.write.key_index import KeyIndex
+from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.unit.commit.write.test_rewrite import metrics, recorded, rows_from, texts
 
@@ -28,11 +29,9 @@ def table() -> dbio.Table:
     return table
 
 
-def changes(*ids: int | None) -> pa.Table:
+def changes(*ids: int | None, **more: Any) -> pa.Table:
     texts = [f"new{i}" for i in ids]
-    return pa.table(
-        {"ID": pa.array(ids, pa.int32()), "day": [DAY] * len(ids), "text": texts, "extra": [1.5] * len(ids)}
-    )
+    return pa.table({"ID": pa.array(ids, pa.int32()), "day": [DAY] * len(ids), "text": texts, **more})
 
 
 def counts(commit: dbio.Commit) -> tuple[int, ...]:
@@ -91,10 +90,23 @@ def test_a_row_that_matches_two_rows_of_the_source_is_deleted_once(table: dbio.T
     ("source", "on", "when", "said"),
     [
         (changes(1), ["other"], None, "the table has no column 'other'"),
-        (changes(1), "id", None, "give a list of columns"),
+        (changes(1), "id = 1", None, "names 'id', which target and source have"),
+        (changes(1), "target.id = 1", None, "has no columns that must be equal"),
+        (changes(1), "target.id = source.id AND target.text < source.text", None, "by more than = of single columns"),
+        (changes(1), "target.id = source.other", None, "names 'other', which is no column"),
+        (changes(1, op=["d"]), "id", None, r"the source has the column 'op', which .* lacks.*when_matched"),
+        (changes(1).append_column("id", pa.array([1])), "id", None, "two columns of the source"),
+        (
+            changes(1).set_column(0, "id", pa.array(["a"])),
+            ["id"],
+            [UPDATE],
+            "'id' is long in the table, and string",
+        ),
+        (changes(1), "id", [dbio.when_matched().update({"text": "upper(source.text)"})], "by Spark only"),
+        (changes(1), "id", [dbio.when_matched().update({"text": "source.more"})], "by Spark only"),
         (changes(1), [], None, "is no list of columns"),
         (changes(1).drop_columns("text"), ["id"], None, "the source has no column 'text', so update"),
-        (changes(1), ["id"], [dbio.when_matched("source.extra > 1").delete()], "is evaluated by Spark only"),
+        (changes(1), ["id"], [dbio.when_matched("source.extra > 1").delete()], "names 'extra', which is no"),
         (changes(1), ["id"], [UPDATE, UPDATE], "can never apply"),
         (changes(1).set_column(0, "id", pa.array([1.5])), ["id"], None, "the key 'id' of the source is double"),
         ([1], ["id"], None, "is no frame of rows"),
@@ -106,6 +118,100 @@ def test_what_cannot_be_merged_is_refused_before_anything_is_written(
     with pytest.raises(dbio.InvalidInputError, match=said):
         table.merge(source, on, when)
     assert len(table.history()) == 2
+
+
+def rows_of(table: dbio.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist())
+
+
+def small_table() -> dbio.Table:
+    table = dbio.Table.over(MemoryStore(), ManualClock())
+    table.write(pa.table({"id": [1, 2, 3], "n": [10, 20, None], "s": ["a", "b", "c"]}))
+    table.write(pa.table({"id": [4], "n": [40], "s": ["d"]}))
+    return table
+
+
+M, N, S = dbio.when_matched, dbio.when_not_matched, dbio.when_not_matched_by_source
+
+
+@pytest.mark.parametrize(
+    ("when", "left", "counted"),
+    [
+        ([M("source.op = 'd'").delete(), M().update({"n": "source.n"}), N("op != 'd'").insert({"id": "id", "n": "n"})],
+         [(1, 10, "a"), (3, 31, "c"), (4, 40, "d"), (9, 90, None)], (1, 1, 1, 1)),
+        ([M("source.n > target.n").update({"n": "target.n + source.n", "s": "concat(target.s, source.op)"})],
+         [(1, 10, "a"), (2, 41, "bd"), (3, None, "c"), (4, 40, "d")], (0, 1, 0, 2)),
+        ([M("NOT (source.n > target.n) OR s = 'c'").update({"s": "'x'"})],
+         [(1, 10, "a"), (2, 20, "b"), (3, None, "x"), (4, 40, "d")], (0, 1, 0, 2)),
+        ([M("target.id > 100").delete(), N("source.id > 100").insert({"id": "source.id"})],
+         [(1, 10, "a"), (2, 20, "b"), (3, None, "c"), (4, 40, "d")], (0, 0, 0, 0)),
+        ([S("n < 40").update({"n": 0, "s": "concat(target.s, '!')"}), S().delete()],
+         [(1, 0, "a!"), (2, 20, "b"), (3, None, "c")], (0, 1, 1, 2)),
+        ([N().insert({"id": "source.id", "n": 5, "s": "'new'"})],
+         [(1, 10, "a"), (2, 20, "b"), (3, None, "c"), (4, 40, "d"), (9, 5, "new")], (1, 0, 0, 0)),
+        ([M("source.op LIKE '_'").update({"s": "source.op"}), S("target.id IN (4)").delete()],
+         [(1, 10, "a"), (2, 20, "d"), (3, None, "u")], (0, 2, 1, 1)),
+    ],
+)  # fmt: skip
+def test_conditions_and_values_of_clauses_see_both_sides(when: Any, left: Any, counted: tuple[int, ...]) -> None:
+    table = small_table()
+    before = {file.path for file in table.snapshot().files}
+    commit = table.merge(pa.table({"ID": [2, 3, 9], "n": [21, 31, 90], "op": ["d", "u", "i"]}), "id", when)
+    assert (rows_of(table), counts(commit)) == (sorted(left), counted)
+    if counted[1:3] == (0, 0):
+        assert before <= {file.path for file in table.snapshot().files}
+
+
+@pytest.mark.parametrize(
+    ("on", "changed"),
+    [
+        ("target.id = source.key", [2, 3]),
+        ("source.key = target.id AND target.s = source.s", [2]),
+        ("(target.id = source.key AND (target.s <> 'b'))", [3]),
+        ("target.id = source.key AND source.s IN ('x', 'b') AND target.n IS NULL", [3]),
+        ("target.id = key AND source.s = 'nothing'", []),
+        ("source.s = target.s", [2]),
+    ],
+)
+def test_rows_match_by_a_condition_with_equal_columns_of_both_sides(on: str, changed: list[int]) -> None:
+    table = small_table()
+    source = pa.table({"key": pa.array([2, 3, None, 9], pa.int32()), "s": ["b", "x", "a2", "b2"]})
+    commit = table.merge(source, on, [M().update({"n": "-1"}), N().insert({"id": "source.key"})])
+    assert sorted(row["id"] for row in table.snapshot().to_arrow().to_pylist() if row["n"] == -1) == changed
+    assert counts(commit)[0] == 4 - len(changed)
+
+
+def test_a_source_that_matches_a_row_twice_is_refused_even_if_a_condition_might_choose() -> None:
+    table = small_table()
+    source = pa.table({"id": [1, 1], "gone": [False, True]})
+    with pytest.raises(dbio.InvalidInputError, match="match more than one row of the source"):
+        table.merge(source, "id", [M("source.gone").delete()])
+
+
+def test_a_merge_with_conditions_finds_what_others_write_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merge(id: int) -> None:
+        table = small_table()
+
+        def beside(*args: Any) -> Any:
+            monkeypatch.undo()
+            table.delete(f"id = {id}")
+            return write_rows(*args)
+
+        monkeypatch.setattr("dbio_commit.commit.write.rewrite.write_rows", beside)
+        table.merge(pa.table({"id": [2], "n": [9]}), "id", [M("target.n > 5").update({"n": "source.n"})])
+
+    merge(4)
+    with pytest.raises(dbio.CommitConflictError):
+        merge(1)
+
+
+def test_an_insert_with_values_fills_in_defaults_and_checks_constraints() -> None:
+    table = small_table()
+    table.set({"default.s": "'none'", "check.n": "n < 1000"})
+    table.merge(pa.table({"k": [7, 8], "n": [1, 2]}), "target.id = source.k", [N().insert({"id": "k", "n": "n + 1"})])
+    assert rows_of(table)[-2:] == [(7, 2, "none"), (8, 3, "none")]
+    with pytest.raises(dbio.InvalidInputError, match=r"violates check\.n"):
+        table.merge(pa.table({"id": [7]}), "id", [M().update({"n": 1000})])
 
 
 def test_defaults_and_generated_columns_are_filled_in_and_constraints_hold(table: dbio.Table) -> None:

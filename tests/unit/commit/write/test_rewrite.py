@@ -1,9 +1,12 @@
 """Rows are deleted and changed without Spark: which files are written again, conflicts, changes, constraints."""
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -87,7 +90,11 @@ def test_times_without_a_zone_are_in_the_zone_that_is_given() -> None:
         ("upper(text) = 'T1'", "is not evaluated row by row without Spark.*pass a Spark session"),
         ("other = 1", "names 'other', which is no column"),
         ("id >", "cannot be read as a condition"),
-        (17, "is no text"),
+        (17, "is no filter"),
+        ([("id", "is", 1)], "is no filter"),
+        ([("other", "=", 1)], "'other' is no column of the table"),
+        ([("id", "=", 1.5)], "does not fit column 'id'"),
+        ([("text", "in", "t1")], "a list of values is expected"),
     ],
 )
 def test_a_condition_for_spark_alone_is_refused_and_changes_nothing(table: dbio.Table, where: Any, said: str) -> None:
@@ -194,8 +201,12 @@ def test_an_update_changes_rows_that_match_and_keeps_the_others(table: dbio.Tabl
         ({"text": "upper(text)"}, "is evaluated by Spark only"),
         ({"other": "1"}, "which is no column of the table"),
         ({"id": "1", "ID": "2"}, "twice"),
-        ({"id": 1}, "no text: give an expression"),
-        ({}, "name no column"),
+        ({"id": 1.5}, "the value 1.5 of column 'id' does not fit it"),
+        ({"day": "2026-11-20"}, r"give values=\{'day': …\}"),
+        ({"text": "ann"}, r"'ann' is no column of the table.*give values=\{'text': …\}"),
+        ({"text": "Ann Lee"}, r"give values=\{'text': …\}"),
+        ({}, "gives no column a value"),
+        ("id = 1", "update takes the new values first|gives no column a value"),
         ({"id": "'a'"}, "is evaluated by Spark only"),
     ],
 )
@@ -203,6 +214,66 @@ def test_impossible_values_are_refused_before_anything_is_written(table: dbio.Ta
     with pytest.raises(dbio.InvalidInputError, match=said):
         table.update(values, "id = 1")
     assert len(table.history()) == 2
+
+
+def test_values_of_python_are_set_as_they_are_and_in_values_texts_are_values() -> None:
+    table = dbio.Table.over(MemoryStore(), ManualClock())
+    kinds = {
+        "id": pa.int64(), "s": pa.string(), "v": pa.float64(), "f": pa.float32(), "money": pa.decimal128(9, 2),
+        "at": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "day": pa.date32(), "flag": pa.bool_(),
+        "raw": pa.binary(), "tags": pa.list_(pa.string()),
+    }  # fmt: skip
+    row: dict[str, Any] = {
+        "id": 2, "s": "n + 1", "v": 2.25, "f": 0.5, "money": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC),
+        "local": datetime(2026, 1, 1), "day": DAYS[0], "flag": False, "raw": b"a", "tags": None,
+    }  # fmt: skip
+    table.write(pa.table({name: pa.array([None], kind) for name, kind in kinds.items()}))
+    table.update({name: value for name, value in row.items() if name != "s"})
+    table.update(values={"s": "n + 1"}, where=[("id", "=", 2)])
+    assert table.snapshot().to_arrow().to_pylist() == [row]
+    other = {"s": "", "v": np.float64(1), "f": 1, "money": 2, "day": "2026-11-21", "id": np.int8(3), "flag": pd.NA,
+             "at": pd.Timestamp("2026-01-02", tz="UTC"), "local": pd.NaT}  # fmt: skip
+    table.update({"tags": "NULL"}, "id = 2", values=other)
+    assert table.snapshot().to_arrow().to_pylist() == [
+        row | other | {"day": DAYS[1], "flag": None, "local": None, "money": Decimal(2)}
+    ]
+    with pytest.raises(dbio.InvalidInputError, match="'id' gets an expression and a value"):
+        table.update({"id": "1"}, values={"ID": 1})
+    with pytest.raises(dbio.InvalidInputError, match="give a value of the column's type, timestamp"):
+        table.update({"at": datetime(2026, 1, 1)})
+    with pytest.raises(dbio.InvalidInputError, match="single values of such a type"):
+        table.update({"tags": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "sql", "value"),
+    [
+        (pa.float64(), "1.5", 1.5), (pa.float64(), "1.5D", 1.5), (pa.float64(), "CAST(1.5 AS DOUBLE)", 1.5),
+        (pa.float64(), "-1e3", -1000.0), (pa.float64(), "3", 3.0), (pa.float32(), "1.5F", 1.5),
+        (pa.float32(), "1.5", 1.5), (pa.decimal128(9, 2), "1", Decimal(1)),
+        (pa.decimal128(9, 2), "CAST(1 AS DECIMAL(9,2))", Decimal(1)), (pa.decimal128(9, 2), "1.5", Decimal("1.5")),
+        (pa.string(), "''", ""), (pa.string(), "'a \"b\" -- c'", 'a "b" -- c'), (pa.int8(), "7L", 7),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP_LTZ '2026-01-01T00:00:00Z'", datetime(2026, 1, 1, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP_LTZ '2026-01-01 01:00:00'", datetime(2026, 1, 1, tzinfo=UTC)),
+        (pa.timestamp("us"), "TIMESTAMP_NTZ '2026-01-01 00:00:00'", datetime(2026, 1, 1)),
+        (pa.date32(), "DATE '2026-11-20'", DAYS[0]),
+    ],
+)  # fmt: skip
+def test_literals_in_new_values_are_those_of_conditions(kind: pa.DataType, sql: str, value: Any) -> None:
+    table = dbio.Table.over(MemoryStore(), ManualClock())
+    table.write(pa.table({"v": pa.array([None], kind)}))
+    table.update({"v": sql}, time_zone="Europe/Berlin")
+    assert table.snapshot().to_arrow().to_pylist() == [{"v": value}]
+    zone = "Europe/Berlin" if "TIMESTAMP" in sql else None
+    assert table.snapshot().to_arrow(where=f"v = {sql}", time_zone=zone).num_rows == 1
+
+
+@pytest.mark.parametrize("sql", ["1.05", "'1'", "300", "DATE '2026-11-20'"])
+def test_a_literal_that_the_column_does_not_have_is_refused(sql: str) -> None:
+    table = dbio.Table.over(MemoryStore(), ManualClock())
+    table.write(pa.table({"v": pa.array([None], pa.int8())}))
+    with pytest.raises(dbio.InvalidInputError):
+        table.update({"v": sql})
 
 
 def test_a_value_that_is_too_large_in_a_row_that_matches_aborts_and_in_other_rows_does_no_harm() -> None:
@@ -239,7 +310,7 @@ def recorded(table: dbio.Table, commit: dbio.Commit) -> list[tuple[Any, ...]]:
         name = entry.path.rpartition("/")[2]
         if name.startswith("cdc-") and commit.tid in name:
             read = pq.read_table(io.BytesIO(table.store.get(entry.path)))
-            found += [(row["id"], row["text"], row["_change_type"]) for row in read.to_pylist()]
+            found += [(row["id"], row.get("text"), row["_change_type"]) for row in read.to_pylist()]
     return sorted(found)
 
 

@@ -1,0 +1,202 @@
+"""The two sides of a merge without Spark: what expressions call their columns, and which rows match. Pure.
+
+Expressions see columns of the table by their own names, and those of the source with a prefix (`SOURCE`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.write.clauses import RowKind
+from dbio_commit.commit.write.key_index import KeyIndex
+from dbio_commit.commit.write.rewrite import EVERY_ROW, INSTEAD, Rows
+from dbio_commit.commit.write.update import SeenColumns
+from dbio_commit.data import evaluate
+from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.frames import Frame, fitted
+from dbio_commit.data.mapping import ColumnMapping, Schema, field_names
+from dbio_commit.data.predicates import ColumnPair
+from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition
+from dbio_commit.data.terms import read_condition
+from dbio_commit.data.widen import fit
+from dbio_commit.protocol.types import is_integer, widens
+
+SOURCE, GIVEN = "source.", "given."
+"""Before a column of the source as it is; and before one that has the type of the table's column of its name."""
+
+
+def as_numpy(values: Any) -> Any:
+    return values.to_numpy(zero_copy_only=False)
+
+
+class MergeSides:
+    """The columns of the table and of the source, and what expressions call them."""
+
+    def __init__(self, table: Schema, source: Schema) -> None:
+        self._table, self._source = table, source
+        self.own = {name.lower(): name for name in field_names(table)}
+        self.other = {name.lower(): name for name in field_names(source)}
+        if odd := [name for name in self.own if name.startswith((SOURCE, GIVEN))]:
+            raise InvalidInputError(f"without Spark, no rows are merged into a table with a column {odd[0]!r:.100}")
+        if len(self.other) < len(source["fields"]):
+            raise InvalidInputError("two columns of the source differ in case only, or not at all; rename one of them")
+        renamed = [{**field, "name": SOURCE + field["name"]} for field in source["fields"]]
+        self.schema = {**table, "fields": [*table["fields"], *renamed]}
+        self.kinds = {field["name"]: field["type"] for field in self.schema["fields"]}
+        self.arrow = arrow_schema(self.schema, where="the source")
+
+    @property
+    def common(self) -> Schema:
+        """The columns of the source that the table has, too."""
+        return {**self._source, "fields": [it for it in self._source["fields"] if it["name"].lower() in self.own]}
+
+    def given(self) -> Mapping[str, Any]:
+        """For each of these columns, a function that takes it, with the table's type, from rows of the source."""
+        names = [self.own[name.lower()] for name in field_names(self.common)]
+        return {name: lambda rows, name=name: rows.column(GIVEN + name) for name in names}
+
+    def scope(self, rows: RowKind) -> SeenColumns:
+        return SeenColumns(kinds=self.kinds, names=self.names(rows))
+
+    def names(self, rows: RowKind) -> Mapping[tuple[str, str], str]:
+        own = {} if rows == "not_matched" else self.own
+        other = {} if rows == "not_matched_by_source" else {key: SOURCE + name for key, name in self.other.items()}
+        alone = {key: (own | other)[key] for key in own.keys() ^ other.keys()}
+        sides = {"target": own, "source": other, "": alone}
+        return {(side, key): name for side, names in sides.items() for key, name in names.items()}
+
+    def condition(self, sql: str, rows: RowKind) -> Condition:
+        """Raises InvalidInputError for one that only Spark can evaluate."""
+        return read_condition(sql, self.schema, zone=None, instead=INSTEAD, names=self.names(rows))
+
+    def read(self, source: Frame, given: ColumnMapping | None, target: pa.Schema) -> pa.Table:
+        """The rows of the source; with `given`, also its columns with the table's types."""
+        names = field_names(self._source)
+        as_they_are = ColumnMapping(tuple(enumerate(names)), self._source, ())
+        schema = arrow_schema(self._source, where="the source")
+        rows = pa.Table.from_batches(fitted(source.batches(), as_they_are, schema), schema=schema).combine_chunks()
+        found = rows.rename_columns([SOURCE + name for name in names])
+        if given is not None:
+            own = pa.schema([target.field(name) for position, name in given.columns if position is not None])
+            taken = rows.select(field_names(self.common))
+            mapping = ColumnMapping(tuple(it for it in given.columns if it[0] is not None), given.schema, ())
+            with_types = pa.Table.from_batches(fitted(taken.to_batches(), mapping, own), schema=own)
+            for name in own.names:
+                found = found.append_column(GIVEN + name, with_types.column(name))
+        return found.combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMatch:
+    """Which rows of the table match which rows of the source."""
+
+    keys: Sequence[tuple[str, str]]
+    """Pairs of columns that must be equal: of the table, and of the source with its prefix."""
+    target: Condition
+    """What rows of the table must fulfil besides."""
+    source: Condition
+    """What rows of the source must fulfil besides."""
+    of_target: evaluate.RowTest
+    of_source: evaluate.RowTest
+
+    @classmethod
+    def of(cls, on: str | Sequence[str], sides: MergeSides) -> Self:
+        """Raises InvalidInputError; SchemaMismatchError for columns whose values are not compared."""
+        if isinstance(on, str) and on.strip("`").lower() in sides.own.keys() & sides.other.keys():
+            on = [on.strip("`")]
+        keys, parts = ([], _flat(sides.condition(on, "matched"))) if isinstance(on, str) else (_keys(on, sides), [])
+        of_sides: tuple[list[Condition], list[Condition]] = [], []
+        for part in parts:
+            used = {*part.columns()}
+            of_source = {name for name in used if name.startswith(SOURCE)}
+            if isinstance(part, ColumnPair) and part.operator == "=" and len(of_source) == 1:
+                pair = (part.column, part.other)
+                keys.append(pair if part.other in of_source else (pair[1], pair[0]))
+            elif of_source not in (set(), used):
+                raise InvalidInputError(
+                    f"on={on!r:.200} compares the two sides by more than = of single columns, which only Spark does: "
+                    "put this into a condition of when_matched(…), or pass a Spark session"
+                )
+            else:
+                of_sides[bool(of_source)].append(part)
+        if not keys:
+            raise InvalidInputError(
+                f"on={on!r:.200} has no columns that must be equal: give a list of columns, such as ['id'], or a "
+                "condition such as 'target.id = source.id'"
+            )
+        target, source = (AllOf(tuple(it)) for it in of_sides)
+        return cls(keys, target, source, evaluate.bound(target, sides.arrow), evaluate.bound(source, sides.arrow))
+
+    @property
+    def columns_of_keys(self) -> list[str]:
+        return [name for name, _ in self.keys]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that decide whether a row matches."""
+        return [*self.columns_of_keys, *self.target.columns()]
+
+    def kept(self, codes: Any, rows: Rows) -> Any:
+        """The numbers of keys, without those of rows of the table that do not fulfil `target`."""
+        return codes if self.target == EVERY_ROW else np.where(as_numpy(self.of_target(rows)), codes, -1)
+
+    def index(self, source: pa.Table, sides: MergeSides) -> KeyIndex:
+        """The keys of the source. Those of rows that do not fulfil `source` match nothing, as null does."""
+        columns = [_as_key(source.column(other), sides.arrow.field(own).type) for own, other in self.keys]
+        if self.source != EVERY_ROW:
+            holds = pa.chunked_array([self.of_source(it) for it in source.to_batches()], pa.bool_())
+            columns = [pc.if_else(holds, column, pa.scalar(None, column.type)) for column in columns]
+        return KeyIndex(pa.table(columns, names=self.columns_of_keys))
+
+    def near(self, source: pa.Table) -> Condition:
+        """A condition that holds for all rows of the table that can match."""
+        parts: list[Condition] = [self.target]
+        for own, other in self.keys:
+            column = source.column(other).drop_null()
+            if not len(column):
+                return AnyOf(())  # nothing is equal to null
+            if not types.is_boolean(column.type):
+                bounds: Any = pc.min_max(column)
+                low, high = bounds["min"].as_py(), bounds["max"].as_py()
+                parts += [Comparison(own, ">=", low, low), Comparison(own, "<=", high, high)]
+        return AllOf(tuple(parts))
+
+
+def _flat(condition: Condition) -> list[Condition]:
+    """The parts that must all hold."""
+    return [it for part in condition.parts for it in _flat(part)] if isinstance(condition, AllOf) else [condition]
+
+
+def _as_key(column: Any, kind: Any) -> Any:
+    return column if types.is_integer(column.type) else pa.chunked_array([fit(it, kind) for it in column.chunks], kind)
+
+
+def _keys(on: Sequence[str], sides: MergeSides) -> list[tuple[str, str]]:
+    """The columns of a list, as the two sides spell them. Raises InvalidInputError, SchemaMismatchError."""
+    if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
+        raise InvalidInputError(f"on={on!r:.100} is no list of columns, such as ['id']")
+    found: list[tuple[str, str]] = []
+    for name in on:
+        for names, whose in ((sides.own, "table"), (sides.other, "source")):
+            if name.lower() not in names:
+                raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {name!r}")
+        own, other = sides.own[name.lower()], SOURCE + sides.other[name.lower()]
+        kind, given = sides.kinds[own], sides.kinds[other]
+        for it, whose in ((kind, "table"), (given, "source")):
+            if not isinstance(it, str) or it in ("float", "double", "variant", "binary"):
+                raise InvalidInputError(
+                    f"the key {name!r} of the {whose} is {it!s:.100}, which only Spark compares: match rows by whole "
+                    "numbers, decimals, texts, days, times or booleans"
+                )
+        if kind != given != "void" and not (is_integer(kind) and is_integer(given)) and not widens(given, kind):
+            raise SchemaMismatchError(
+                f"the key {name!r} is {kind} in the table, and {given} in the source; nothing was written: cast it"
+            )
+        found.append((own, other))
+    return list(dict.fromkeys(found))
