@@ -161,11 +161,11 @@ def _nudge_table(chance: Random, table: pa.Table) -> pa.Table:
     match chance.choice(["rows"] * 6 + ["column"] * 3):
         case "rows":
             rows = table.to_pylist()
-            column = chance.choice(table.column_names)
-            pool = [it for row in rows for it in _leaves(row[column], [])]
+            key = chance.choice(table.column_names)
+            pool = [it for row in rows for it in _leaves(row[key], [])]
             if chance.random() < 0.7 and rows:
                 row = chance.choice(rows)
-                row[column] = nudged(chance, row[column], pool)
+                row[key] = nudged(chance, row[key], pool)
             else:
                 rows = nudged(chance, rows, rows)
             return pa.Table.from_pylist(rows, table.schema)

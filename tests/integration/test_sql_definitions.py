@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import evaluate
-from dbio_commit.data.values import Unsure, assigned, read_value
+from dbio_commit.data.values import Unsure, read_value
 from dbio_commit.data.where_exactly import parse_exactly
 from tests.spark_tables import SPARK
 
@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
 def without_spark(text: str, kind: Any) -> Any:
     """The default without Spark; `Unsure` itself if only Spark evaluates it."""
     try:
-        value = assigned(read_value(text, {}, now=datetime(2026, 11, 20, tzinfo=UTC)), kind)
+        value = read_value(text, {}, now=datetime(2026, 11, 20, tzinfo=UTC), kind=kind)
     except Unsure:
         return Unsure
     return value.of(pa.RecordBatch.from_pydict({"one": [1]})).to_pylist()[0]

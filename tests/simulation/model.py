@@ -80,6 +80,8 @@ class Asked:
     """The settings that it changes; an empty text removes one."""
     restores: datetime | None = None
     """It brings back the state as of then, by whatever operation."""
+    written: set[frozenset[str]] = field(default_factory=set)
+    """The columns for which its files are written; several if copies of it differ; none if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class Model:
     """Tid -> the step in which it took its last turn."""
     moves: set[str] = field(default_factory=set)
     """Tids whose turn said that they change the partition columns."""
+    recolumns: set[str] = field(default_factory=set)
+    """Tids whose turn said that they give the table other columns."""
     first_layout: Layout | None = None
     """The descriptor's; None of a directory that was adopted."""
     asked: dict[str, Asked] = field(default_factory=dict)
@@ -271,9 +275,13 @@ class Model:
             if app:
                 self._begun[tid] = app["id"], app["version"]
 
-    def _on_turn(self, tid: str, table_id: str | None = None, *, new_layout: bool = False) -> None:
+    def _on_turn(
+        self, tid: str, table_id: str | None = None, *, new_layout: bool = False, new_columns: bool = False
+    ) -> None:
         if new_layout:
             self.moves.add(tid)
+        if new_columns:
+            self.recolumns.add(tid)
         if tid in self.turns:
             self.world.happened("a turn was taken again")
         self.turns[tid] = self.world.steps
@@ -318,6 +326,7 @@ class Model:
             self._check_schema(tid, decision)
             self._check_settings(tid, decision)
             self._check_layout(tid, decision)
+            self._check_columns()
             self._check_keys(tid, decision)
             self.states.append(
                 State(
@@ -340,14 +349,23 @@ class Model:
         is_own = not owner or who.partition("-")[0] == owner.partition("-")[0]  # it may have begun before an adoption
         if not who.startswith(OURS) or tid in self.turns:
             return
-        if any(self._owners.get(it, "").partition("-")[0] == who.partition("-")[0] for it in self.moves):
+        if self._holds_one_of(self.moves):
             self.world.happened("what began in another layout was aborted")
+            return
+        begun, _ = self.world.store.objects.get(names.started(tid), (b"", None))
+        if not is_own and self._holds_one_of(self.recolumns) and not (begun and json.loads(begun).get("takes_turn")):
+            self.world.happened("an append was aborted that began before other columns")
             return
         if app is not None and app[1] in self.apps.get(app[0], ()):
             if who != owner:
                 self.world.happened("an attempt that came to nothing was aborted")
         elif not is_own:
             raise Violation(f"I3: {who} aborted {tid} of {owner}, an attempt at {app}, and {self.apps} are committed")
+
+    def _holds_one_of(self, turns: Collection[str]) -> bool:
+        """Whether it is the owner of one of these transactions who acts."""
+        who = self._who().partition("-")[0]
+        return any(self._owners.get(it, "").partition("-")[0] == who for it in turns)
 
     def _check_redecision(self, tid: str, before: Decision, decision: Decision) -> None:
         """Who believed for long that it was pending may still abort it, where a checkpoint says what it was.
@@ -404,7 +422,7 @@ class Model:
             raise Violation(
                 f"I7: {tid} restores the state as of {at}, loses {wanted - found}, and has {found - wanted}"
             )
-        columns = _columns(decision.info.get("schema"))
+        columns = columns_in(decision.info.get("schema"))
         if columns != (wanted_columns := then.columns or self.schemas[-1][1]):
             raise Violation(f"I7: {tid} restores the columns {wanted_columns} as of {at}, and leaves {columns}")
         self.world.happened(f"a state was restored by {decision.info['operation']}")
@@ -464,7 +482,7 @@ class Model:
 
     def _check_schema(self, tid: str, decision: Decision) -> None:
         """I7: changes of schema come one after the other, and all others record what they saw."""
-        columns, turn = _columns(decision.info.get("schema")), decision.info.get("turn")
+        columns, turn = columns_in(decision.info.get("schema")), decision.info.get("turn")
         last_turn, current = self.schemas[-1]
         if turn is None:
             as_of = decision.info.get("schema_turn")
@@ -479,6 +497,16 @@ class Model:
         if columns != current:
             self.world.happened("the schema was changed")
         self.schemas.append((turn, columns))
+
+    def _check_columns(self) -> None:
+        """6.4: the table has all columns for which its live files were written."""
+        columns = self.schemas[-1][1]
+        if columns is None:
+            return
+        for tid in {names.parse_data_file(names.split(path)[1]) for path in self.live}:
+            asked = self.asked.get(tid or "")
+            if asked and asked.written and not any(it <= columns for it in asked.written):
+                raise Violation(f"6.4: files of {tid} were written for {asked.written}, and the table has {columns}")
 
     def _check_settings(self, tid: str, decision: Decision) -> None:
         """I7: changes of settings come one after the other, each on those before it; all others tell what they saw."""
@@ -535,7 +563,7 @@ class Model:
             yield f"I9: lost {sorted(state.live - found)}, too many {sorted(found - state.live)}"
         if (apps := _app_versions(snapshot)) != state.apps:
             yield f"I8: {apps} instead of {state.apps}"
-        if (columns := _columns(snapshot.schema)) != state.columns:
+        if (columns := columns_in(snapshot.schema)) != state.columns:
             yield f"I7: the columns {columns} instead of {state.columns}"
         if dict(snapshot.settings) != (state.settings or {}):
             yield f"I7: the settings {snapshot.settings} instead of {state.settings}"
@@ -789,7 +817,7 @@ def _app_versions(snapshot: Snapshot) -> dict[str, frozenset[int]]:
     }
 
 
-def _columns(schema: Mapping[str, Any] | None) -> frozenset[str] | None:
+def columns_in(schema: Mapping[str, Any] | None) -> frozenset[str] | None:
     return None if schema is None else frozenset(field["name"] for field in schema["fields"])
 
 

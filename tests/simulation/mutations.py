@@ -1189,6 +1189,41 @@ def know_the_present_layout_alone() -> Iterator[None]:
         yield
 
 
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+@mutation("columns", "6.4", first=13)
+def commit_files_of_columns_that_are_gone() -> Iterator[None]:
+    """A commit under a turn does not compare the columns of its files with those of the table."""
+    with patch.object(state_after, "_refuse_misfit", lambda draft, after, *, where: None):
+        yield
+
+
+@mutation("columns", "6.4", first=182)
+def append_without_a_look_before_the_marker() -> Iterator[None]:
+    """A blind append does not look at the turns after its start marker."""
+
+    def mutated(self: TableRoot, draft: Draft) -> Metadata | None:
+        return None if draft.terms.takes_turn or draft.changes_schema else draft.terms.metadata
+
+    with patch.object(TableRoot, "_metadata_if_blind", mutated):
+        yield
+
+
+@mutation("columns", "6.4", first=12)
+def abort_no_append_when_columns_change() -> Iterator[None]:
+    """An overwrite that gives the table other columns leaves appends alone that looked before its turn."""
+    with patch.object(table, "end_blind", lambda store, clock, tid, table: False):
+        yield
+
+
+@mutation("columns", "6.4", first=4)
+def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
+    """No append waits for an overwrite that gives the table other columns."""
+    with patch.object(table, "has_new_columns", lambda draft: False):
+        yield
+
+
 # --- restores -----------------------------------------------------------------------------------------------------
 
 

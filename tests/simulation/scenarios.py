@@ -196,6 +196,20 @@ def _purges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, clock=SimClock(world, SKEW), stalls_s=(1.0,))]
 
 
+def _columns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Appends beside overwrites with other columns. Some begin long before they commit."""
+    writer = actors.writer(
+        stage,
+        transactions=4,
+        operations=("append", "append", "overwrite"),
+        apps=0.1,
+        work_s=(0, 0, 2.0),
+        naps_s=(0, 1.0),
+    )
+    cast = [world.spawn(f"writer{i}", writer) for i in range(3)]
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=2))]
+
+
 def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Many commits, and readers whose listings they overtake."""
     writer = actors.writer(stage, transactions=3, operations=("append", "append", "append", "overwrite"), apps=0)
@@ -559,6 +573,7 @@ SCENARIOS = {
         retentions_hours=(48,),
         purge_after_s=2.0,
     ),
+    "columns": Scenario(risks=stalls(1, 70, HOUR_S, likely=0.03, kill=0.004), cast=_columns, share=2),
     "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
     "busy": Scenario(risks=busy_risks, cast=_busy, share=2, purge_after_s=8.0),
     "readers": Scenario(

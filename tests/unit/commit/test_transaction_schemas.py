@@ -217,12 +217,11 @@ def test_a_blind_append_waits_for_an_overwrite_that_gives_the_table_other_column
     holder = hold_a_turn(table, at="b")
     append = table.begin()
     stage(table, append, b"older")
-    store.before = lambda operation, path: None
-    decided = []
+    decided = list[str]()
 
     def decide(operation: str, path: str) -> None:
         if not decided and path == names.started(holder.tid):
-            decided.append(holder)
+            decided.append(holder.tid)
             holder.commit(columns("b"))
 
     store.before = decide

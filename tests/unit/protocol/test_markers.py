@@ -722,13 +722,16 @@ def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left(
                 deep(frames, partial(decode, nested(levels)))
 
 
+WRONG_FIELDS: list[Any] = ["abc", {}, [7], [{"name": "x"}], [{"type": "long"}]]
+
+
 @pytest.mark.parametrize(
     "schema",
     [
         {},
         {"type": "struct"},
         {"type": "array", "elementType": "long"},
-        *({"type": "struct", "fields": it} for it in ("abc", {}, [7], [{"name": "x"}], [{"type": "long"}])),
+        *({"type": "struct", "fields": it} for it in WRONG_FIELDS),
         *(columns_of(kind) for kind in (None, 7, ["long"], {}, {"type": 7}, {"type": "array"}, {"type": "struct"})),
         *(columns_of(kind) for kind in ({"type": "map", "keyType": "long"}, {"type": "struct", "fields": [{}]})),
         *(columns_of({"type": "array", "elementType": kind}) for kind in (None, {"type": "array"})),
