@@ -18,6 +18,7 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
@@ -723,7 +724,7 @@ class Model:
     def _naming(self, held: Collection[str]) -> Iterator[tuple[str, set[str]]]:
         """The checkpoints and publications that name some of these files."""
         for name, (body, _) in self.world.store.objects.items():
-            if name.startswith(Kind.CHECKPOINT):
+            if name.startswith(Kind.CHECKPOINT) and body != REFUSAL:
                 text = gzip.decompress(body).decode()
             elif is_published(name):
                 text = body.decode(errors="replace")
