@@ -1312,14 +1312,14 @@ def erase_beside_what_began_since() -> Iterator[None]:
         yield
 
 
-@mutation("latecomers", "erased paths came back")
+@mutation("latecomers", "erased paths came back", first=38)
 def keep_a_checkpoint_that_came_late() -> Iterator[None]:
     """A checkpoint stays whose number an erasure had purged."""
     with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased paths came back")
+@mutation("latecomers", "an erasure left", "erased paths came back", first=21)
 def publish_without_another_look() -> Iterator[None]:
     """A publisher that has stood still goes on as if it had not."""
     with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
