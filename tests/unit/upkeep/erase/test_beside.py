@@ -16,6 +16,7 @@ import pytest
 
 from dbio_commit import CommitConflictError, DbioError, ObjectNotFoundError, Table
 from dbio_commit.base.clock import Clock
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.protocol.log import parse_log
@@ -226,6 +227,25 @@ def test_a_checkpoint_that_comes_late_is_withdrawn_by_its_writer(form: str, at: 
         assert Table.over(store, place.clock).checkpoint() is None
         assert place.left() == []
         assert place.table("reader").check().ok
+
+
+@pytest.mark.parametrize("form", ["one body", "tiny parts"])
+def test_each_later_checkpoint_repeats_the_id_of_the_last_erasure(form: str) -> None:
+    """PROTOCOL.md 7.4."""
+    with tiny_parts() if form == "tiny parts" else nullcontext():
+        place = Place(by_name=False)
+        table = place.table("writer")
+        assert last_erasure_of(table.snapshot()) == ""
+        place.erase()
+        first = last_erasure_of(table.snapshot())
+        table.write(pa.table({"name": ["dan"], "age": [4]}))
+        assert table.checkpoint()
+        assert last_erasure_of(table.snapshot()) == first != ""
+        target = MemoryStore(place.clock, url="s3://lake/copy")
+        copy_table(place.store, target, place.clock)
+        assert last_erasure_of(Table.over(target, place.clock).snapshot()) == first
+        place.erase()
+        assert last_erasure_of(table.snapshot()) not in ("", first)
 
 
 @pytest.mark.parametrize("by_hours", [0, -25, 25])
