@@ -680,9 +680,10 @@ class Table:
         - `dry_run`: reports what would go, and changes nothing.
         - `progress`: called as the type `Progress` says.
 
-        `EraseReport.ok` is whether nothing of them is left, and `EraseReport.remains` names what an erasure cannot
-        reach, such as copies. Raises InvalidInputError, also if this is no dbio table; MissingPackageError;
-        CommitConflictError (erase again); TableNotFoundError, CorruptMarkerError, StoreError.
+        Restores and copies that have read the files before fail then. `EraseReport.ok` is whether nothing of them is
+        left, and `EraseReport.remains` names what an erasure cannot reach, such as copies. Raises InvalidInputError,
+        also if this is no dbio table; MissingPackageError; CommitConflictError (erase again); TableNotFoundError,
+        CorruptMarkerError, StoreError.
 
             report = dbio.Table("s3://lake/events").erase("user_id = 17")
         """

@@ -184,7 +184,7 @@ class Model:
         if marker is None:
             tid = names.parse_data_file(name)
             self.rows[path] = body
-            if self.erased and (back := self.erased.intersection(rows_in(body))):
+            if names.is_data_file(path) and (back := self.erased.intersection(rows_in(body))):
                 raise Violation(f"erased rows came back: {sorted(back)} in {path}")
             if path == names.DESCRIPTOR:
                 self.created = self.world.steps
@@ -695,7 +695,7 @@ class Model:
     def check_erased(self, rows: frozenset[bytes]) -> None:
         """10.6: no file has these rows, whoever wrote it, and nothing names such a file."""
         objects = self.world.store.objects
-        if left := {path for path in objects if not rows.isdisjoint(self.rows_of(path))}:
+        if left := {path for path in objects if names.is_data_file(path) and not rows.isdisjoint(self.rows_of(path))}:
             raise Violation(f"an erasure left the files {sorted(left)}")
         held = self._holders(rows)
         if left := {names.committed(tid) for tid in held.values()} & objects.keys():

@@ -1378,14 +1378,14 @@ def publish_without_another_look() -> Iterator[None]:
         yield
 
 
-@mutation("erasures", "erased rows came back")
+@mutation("latecomers", "erased rows came back")
 def copy_whatever_was_erased() -> Iterator[None]:
     """A copy does not ask whether rows were erased meanwhile."""
     with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
         yield
 
 
-@mutation("erasures", "an erasure left", "erased rows came back")
+@mutation("latecomers", "an erasure left", "erased rows came back")
 def trust_what_others_commit_meanwhile() -> Iterator[None]:
     """An erasure does not ask what others committed while it deleted."""
     with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):

@@ -385,7 +385,8 @@ def _erasures(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 
 
 def _latecomers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
-    """Writers of checkpoints and publishers stand still for hours, while rows are erased again and again."""
+    """Publishers, and those who write checkpoints, restore and copy, stand still for hours, while rows are erased again
+    and again."""
     writer = actors.writer(stage, transactions=8, operations=("append", "rewrite"), apps=0, naps_s=(1.0, 600.0))
     cast = [world.spawn("writer", writer, stalls_s=(1.0,))]
     for i in range(2):
@@ -397,6 +398,8 @@ def _latecomers(world: World, stage: Stage, chance: random.Random) -> list[Actor
         cast.append(world.spawn(f"checkpointer{i}", act, stalls_s=slow_s))
         act = erasures.publisher(stage, publications=6, naps_s=naps_s)
         cast.append(world.spawn(f"publisher{i}", act, stalls_s=slow_s))
+    cast.append(world.spawn("restorer", actors.restorer(stage, restores=8, naps_s=naps_s), stalls_s=(1.0, 60.0)))
+    cast.append(world.spawn("copier", erasures.copier(stage, copies=4, naps_s=naps_s), stalls_s=slow_s))
     return cast
 
 

@@ -4,7 +4,7 @@ The order keeps the table safe at every moment, and another run finishes what a 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -19,14 +19,14 @@ from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Reason, Why, useless_parts
+from dbio_commit.protocol.garbage import Reason, useless_parts
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.erase.find import Finder, forgetful_markers, look_into, removed_files
+from dbio_commit.upkeep.erase.judge import Doomed, ErasureJudge
 from dbio_commit.upkeep.erase.remains import remains_of
 from dbio_commit.upkeep.erase.report import EraseReport, Pending
 from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_as_set, publish_each
@@ -110,56 +110,13 @@ def erase(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
-    """The removed files that may have held such rows."""
-
-    paths: Paths = field(default_factory=Paths)
-    flagged: frozenset[str] = frozenset()
-    """The transactions whose commit markers have something of such files: their statistics, or their names. A marker
-    can only go if no file is left whose removal it records, so these files go, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge(Judge):
-    """Decides for each file that is not live whether it goes at once."""
-
-    doomed: _Doomed = field(default_factory=_Doomed)
-    also: frozenset[str] = frozenset()
-    """The files of this share that flagged transactions removed."""
-    below: list[str] = field(default_factory=list)
-    """The markers below the root are added to these. The judges of all shares have one list."""
-
-    @classmethod
-    def made_of(cls, judge: Judge, doomed: _Doomed, share: Snapshot, below: list[str]) -> "_Judge":
-        told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
-        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
-
-    def within(self, share: Snapshot) -> "_Judge":
-        return _Judge.made_of(Judge.within(self, share), self.doomed, share, self.below)
-
-    def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
-        inside = (entry for entry in entries if entry.size and "/" in entry.path)
-        self.below.extend(it.path for it in inside if names.parse_log_name(names.split(it.path)[1]))
-        return Judge.garbage(self, entries)
-
-    def _is_due(self, entry: Entry, why: Why) -> bool:
-        if why.reason is not Reason.REMOVED:
-            return Judge._is_due(self, entry, why)
-        return entry.path in self.doomed.paths or entry.path in self.also or why.tid in self.doomed.flagged
-
-
-def _removed_by(tids: Collection[str], share: Snapshot) -> frozenset[str]:
-    return frozenset(path for commit in share.decided if commit.tid in tids for path in commit.marker.removed)
-
-
 class _Erasure(TableVacuum):
     """A vacuum that deletes what an erasure has found, whatever its age, and nothing that only its age would allow."""
 
     def __init__(self, hands: Hands, finder: Finder) -> None:
         super().__init__(hands)
         self._finder = finder
-        self._doomed = _Doomed()
+        self._doomed = Doomed()
         self._decided: Collection[str] = ()
         """The transactions that were decided when the files were looked for."""
         self._begun: Collection[str] = ()
@@ -178,6 +135,8 @@ class _Erasure(TableVacuum):
         if self._hands.dry_run:
             self._erase()
             self.state = read_snapshot(self._store, self._clock)
+            self._begun = self.state.log.started.keys()
+            self.pending = self._still_pending(self.state.log)
             return find_formats(self._store, str(self.state.table_id))
         self._publish()
         self._wait()  # so that what was pending has ended, or is reported, and no old publication comes any more
@@ -190,9 +149,9 @@ class _Erasure(TableVacuum):
                 "again"
             )
         published, old = self._forget_published()
+        self._hands.delete(old)
         if {*parse_log(self._store.list_log()).pending} & {*self._begun}:
             self._wait()  # most transactions end by then, and need no other erasure
-        self._hands.delete(old)
         log = parse_log(self._store.list_log())  # before the snapshot, which has all that is decided in this listing
         self.state = read_snapshot(self._store, self._clock)
         self.pending = self._still_pending(log)
@@ -251,7 +210,7 @@ class _Erasure(TableVacuum):
 
     # --- find -----------------------------------------------------------------------------------------------------
 
-    def _find(self, snapshot: Snapshot) -> _Doomed:
+    def _find(self, snapshot: Snapshot) -> Doomed:
         paths, flagged = Paths(), forgetful_markers(self._store, snapshot, self._finder)
         names_values = self._finder.names_values(snapshot.layouts)
         for share in snapshot.slices():
@@ -264,7 +223,7 @@ class _Erasure(TableVacuum):
             flagged.update(file.tid for file in found if file.tid)
             if names_values:
                 flagged.update(it.tid for it in share.decided if not own.isdisjoint(it.marker.removed))
-        return _Doomed(paths, frozenset(flagged))
+        return Doomed(paths, frozenset(flagged))
 
     def _markers_of(self, snapshot: Snapshot) -> list[Candidate]:
         """The markers that the erasure would delete."""
@@ -295,7 +254,7 @@ class _Erasure(TableVacuum):
 
     def _judge(self, snapshot: Snapshot) -> Judge:
         self.below = []
-        return _Judge.made_of(super()._judge(snapshot), self._doomed, snapshot, self.below)
+        return ErasureJudge.made_of(super()._judge(snapshot), self._doomed, snapshot, self.below)
 
     def _newest(self) -> Snapshot:
         return read_snapshot(self._store, self._clock)
@@ -393,7 +352,9 @@ class _Erasure(TableVacuum):
     def _look_for_late_objects(self, log: Log) -> None:
         """Checkpoints, and parts, that a process which had stood still has written late."""
         late = [names.checkpoint(number) for number in log.checkpoints if number < self._first]
-        useless = (it.entry.path for it in useless_parts(log, self.state.checkpoint))
-        late += [path for path in useless if (names.part_number(path) or 0) <= self._first]
+        newest = self.state.checkpoint
+        clean = {name for it in newest.dropped if it.by > self._first for name in it.part.objects}
+        useless = {it.entry.path for it in useless_parts(log, newest)} - clean
+        late += [path for path in sorted(useless) if (names.part_number(path) or 0) <= self._first]
         for path in late:
             self._hands.failed[path] = "another process wrote it late, and it may have values of such rows: erase again"

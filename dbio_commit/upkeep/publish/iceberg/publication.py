@@ -13,6 +13,7 @@ from functools import partial
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
@@ -49,7 +50,9 @@ from dbio_commit.upkeep.publish.iceberg.versions import (
     IcebergListing,
     Last,
     find_last,
+    is_overtaken,
     is_there_still,
+    lacks_before,
     list_all,
     list_anew,
     remember,
@@ -211,7 +214,7 @@ class _Next:
             self._layout.form,
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
-            refuse_overtaken=partial(self._lookout.look, self._is_overtaken_now),
+            refuse_overtaken=partial(self._lookout.look, partial(is_overtaken, self._store, self._listing)),
         )
         is_useless = True
         try:
@@ -256,14 +259,6 @@ class _Next:
     def _is_overtaken(self) -> bool:
         """Whether another tool wrote a version with a higher number."""
         return self._last is None or self._last.number < self._listing.last
-
-    def _is_overtaken_now(self) -> bool:
-        return list_anew(self._store).last > self._listing.last
-
-    def _is_useless(self, number: int) -> bool:
-        """Whether the version before this number was deleted, and there are later ones."""
-        versions = list_anew(self._store).versions
-        return max(versions, default=0) > number and number - 1 not in versions
 
     def _collect(
         self,
@@ -344,7 +339,7 @@ class _Next:
         """The number of the version; None if another publisher was faster. Raises OvertakenError likewise."""
         number = self._listing.last + 1
         origin = IcebergOrigin(
-            table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock)
+            table_id=self._live.table_id, location=self._location, number=number, uuid=new_uuid(self._clock)
         )
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
         metadata = next_metadata(
@@ -358,8 +353,8 @@ class _Next:
             )
         refuse_unreadable(body, where=self._store.url_of(path))
         with self._lookout.creating(
-            self._is_overtaken_now,
-            is_useless=partial(self._is_useless, number),
+            partial(is_overtaken, self._store, self._listing),
+            is_useless=partial(lacks_before, self._store, number),
             undo=lambda: self._store.delete_many([path]),
             is_erased=None if self._listing.last else partial(self._live.is_erased, self._store),
         ):
@@ -405,9 +400,3 @@ def _spans(part: Snapshot, gone: Iterable[str]) -> dict[str, Span]:
                 span = Span(to_ms(commit.modified), to_ms(commit.modified))
                 found[path] = found[path].with_(span) if path in found else span
     return {path: found.get(path, Span(0, 0)) for path in wanted}
-
-
-def _uuid(clock: Clock) -> str:
-    from uuid import UUID
-
-    return str(UUID(int=clock.random_bits(128), version=4))

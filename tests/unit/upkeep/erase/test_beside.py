@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import CommitConflictError, DbioError, Table
+from dbio_commit import CommitConflictError, DbioError, ObjectNotFoundError, Table
 from dbio_commit.base.clock import Clock
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.data.footers import inspect_files
-from dbio_commit.protocol.entry import Entry
+from dbio_commit.log.listing import read_checkpoint
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.store import Store
 from dbio_commit.store.contract import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -227,6 +229,25 @@ def test_a_checkpoint_that_comes_late_is_withdrawn_by_its_writer(form: str, at: 
         assert place.table("reader").check().ok
 
 
+@pytest.mark.parametrize("form", ["one body", "tiny parts"])
+def test_each_later_checkpoint_repeats_the_id_of_the_last_erasure(form: str) -> None:
+    """PROTOCOL.md 7.4."""
+    with tiny_parts() if form == "tiny parts" else nullcontext():
+        place = Place(by_name=False)
+        table = place.table("writer")
+        assert last_erasure_of(table.snapshot()) == ""
+        place.erase()
+        first = last_erasure_of(table.snapshot())
+        table.write(pa.table({"name": ["dan"], "age": [4]}))
+        assert table.checkpoint()
+        assert last_erasure_of(table.snapshot()) == first != ""
+        target = MemoryStore(place.clock, url="s3://lake/copy")
+        copy_table(place.store, target, place.clock)
+        assert last_erasure_of(Table.over(target, place.clock).snapshot()) == first
+        place.erase()
+        assert last_erasure_of(table.snapshot()) not in ("", first)
+
+
 @pytest.mark.parametrize("by_hours", [0, -25, 25])
 def test_parts_with_the_rows_go_whatever_clocks_show(by_hours: int) -> None:
     class Wrong(ManualClock):
@@ -257,28 +278,15 @@ def test_the_version_of_a_log_that_removes_the_rows_goes_too(sets: bool) -> None
         assert not it.is_new
 
 
-class _Paged(MemoryStore):
-    """Its first listing has two pages, between which something is done."""
-
-    between: Callable[[], object] | None = None
-
-    def list_log(self, *prefixes: str) -> list[Entry]:
-        if (act := self.between) is None:
-            return super().list_log(*prefixes)
-        first = super().list_log(*prefixes)
-        self.between = None
-        act()
-        return [it for it in first if it.path < "_d"] + [it for it in super().list_log(*prefixes) if it.path >= "_d"]
-
-
-def test_a_listing_that_an_erasure_overtakes_between_two_pages_is_read_again() -> None:
+def test_a_purge_that_overtakes_a_listing_between_two_pages_is_no_loss() -> None:
     """The first page has only checkpoints that the erasure deletes, and the second its purge record."""
     place = Place(by_name=False)
-    place.table("founder").checkpoint()
-    paged = _Paged(place.clock, url=place.store.url)
-    paged.objects, paged.between = place.store.objects, place.erase
-    assert len(Table.over(paged, place.clock).snapshot().files) == 2
-    assert any(path.startswith("_purged_") for path in paged.objects)
+    first = [it for it in place.store.list_log() if it.path.startswith("_checkpoint_")]
+    known = place.table("reader").snapshot()  # the process remembers that checkpoint
+    place.erase()
+    second = [it for it in place.store.list_log() if not it.path.startswith("_checkpoint_")]
+    with pytest.raises(ObjectNotFoundError, match="overtaken"):  # so that the caller lists again
+        read_checkpoint(place.store.seen_by("reader"), parse_log([*first, *second]), table_id=known.table_id)
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------

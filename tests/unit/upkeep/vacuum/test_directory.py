@@ -280,7 +280,7 @@ def test_of_a_directory_of_which_all_was_removed_one_marker_stays_so_that_reader
         world.vacuum()
         world.clock.advance(31 * DAY)
     assert [path for path in world.paths if "_vacuum" not in path] == [f"day=1/_committed_{B}"]
-    assert Table.over(world.store, world.clock).snapshot().files == []
+    assert not Table.over(world.store, world.clock).snapshot().files
 
 
 # --- markers that are not what they should be --------------------------------------------------------------------
