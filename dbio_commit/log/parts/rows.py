@@ -394,13 +394,16 @@ def _rows_at(table: pa.Table, places: Any) -> pa.Table:
     """The rows at these places. They are not copied if they are in few runs of neighbours."""
     each = listed(places)
     starts = [0, *(i for i, (one, other) in enumerate(pairwise(each), start=1) if other != one + 1), len(each)]
-    if not each or len(starts) > _MOST_RUNS:
+    if not each or (len(starts) > _MOST_RUNS and table.nbytes <= _MOST_TAKEN_BYTES):
         return table.take(places)
     return pa.concat_tables([table.slice(each[start], end - start) for start, end in pairwise(starts)])
 
 
 _MOST_RUNS = 100
 """Columns of more pieces are slow."""
+
+_MOST_TAKEN_BYTES = 1024**3
+"""Arrow cannot take rows of a column with more than 2 GiB of texts: 70,000 commits that list 1,000 columns each."""
 
 
 def order_of(files: pa.Table) -> Any:
