@@ -177,6 +177,11 @@ def map_columns(
             elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True, may_lack=True)[1]:
                 advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
             raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))
+    if lost := [name for name in partition_columns if name not in fields]:
+        raise SchemaMismatchError(
+            f"{where} is partitioned by {', '.join(lost)}, which its recorded columns do not have; `dbio log` shows "
+            "which commit recorded them, and no dbio writer does that: restore an earlier state, or overwrite the table"
+        )
     position = {name.lower(): i for i, name in enumerate(field_names(schema))}
     given = {field["name"].lower(): _plain_in(field) for field in schema["fields"]}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)

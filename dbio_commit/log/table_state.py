@@ -178,11 +178,16 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     A DBIO writer may commit at the root of a table without knowing the partition columns.
     """
     if file := files.outside(columns):
-        raise CorruptMarkerError(
-            f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-            f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
-            "the marker and these files out of the table, keep them, and write their rows again into their partitions"
-        )
+        raise misplaced(store.url, file, columns)
+
+
+def misplaced(url: str, file: DataFile, columns: Layout) -> CorruptMarkerError:
+    """The error for a file outside of all partitions of the table with this URL."""
+    return CorruptMarkerError(
+        f"{url}/{names.committed(str(file.tid))} adds {file.path!r} to a table that is partitioned by "
+        f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
+        "the marker and these files out of the table, keep them, and write their rows again into their partitions"
+    )
 
 
 def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:

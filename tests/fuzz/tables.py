@@ -7,6 +7,8 @@ format, and mostly with plausible values in wrong places.
 import gzip
 import io
 import json
+import os
+import re
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -64,7 +66,12 @@ def _rows(first: int, count: int) -> pa.Table:
 
 @cache
 def good(form: str) -> Objects:
-    """The objects of a table with some commits, in all publications."""
+    """The objects of a table with some commits, in all publications; the same ones in each process."""
+    with patch.object(os, "urandom", Random(form).randbytes):  # of which names are made
+        return _made(form)
+
+
+def _made(form: str) -> Objects:
     clock = ManualClock(seed=FORMS.index(form))
     table = Table.over(MemoryStore(clock, url="s3://lake/table"), clock)
 
@@ -100,11 +107,18 @@ def _store_of(table: Table) -> MemoryStore:
 
 # --- values in wrong places ---------------------------------------------------------------------------------------
 
-FAR: list[Any] = [
-    None, True, 0, -1, 1, 2**31, 2**53, 2**63 - 1, -(2**63), 0.5, -1e300, "", "x", "é" * 300, [], {}, "../x", "a" * 19,
-    "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z", "1900-01-01T00:00:00Z",
-    datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC), b"", b"\xff" * 9,
+FAR_TIMES = [
+    "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1900-01-01T00:00:00Z", "8999-12-31T00:00:00Z", "2026-11-20",
 ]  # fmt: skip
+FAR: dict[type, list[Any]] = {
+    bool: [True, False],
+    int: [0, 1, -1, 2**31, 2**53, 2**63 - 1, -(2**63), 2**64, 0.5],
+    float: [0.5, -1e300, 1e300, 0],
+    str: ["", "x", "é" * 300, "../x", "a" * 19, "9" * 19, "day=d1", "day=d9", *FAR_TIMES],
+    bytes: [b"", b"\xff" * 9],
+    datetime: [datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)],
+}
+NONE: list[Any] = [None, None, [], {}, 7, "x", True, [None], [1, "a"]]
 
 
 def _leaves(value: Any, found: list[Any]) -> list[Any]:
@@ -119,7 +133,10 @@ def _leaves(value: Any, found: list[Any]) -> list[Any]:
 def nudged(chance: Random, value: Any, pool: list[Any]) -> Any:
     """The value with one change inside: another value in a place, one more, one less, or two exchanged."""
     if not isinstance(value, dict | list) or not value:
-        return chance.choice(pool if pool and chance.random() < 0.6 else FAR)
+        if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value) and chance.random() < 0.5:
+            return chance.choice(FAR_TIMES)
+        alike = [it for it in pool if type(it) is type(value) and it != value]
+        return chance.choice(chance.choice([alike or NONE, FAR.get(type(value), NONE), NONE]))
     keys: list[Any] = [*value] if isinstance(value, dict) else [*range(len(value))]
     key, other = chance.choice(keys), chance.choice(keys)
     new = value.copy()
@@ -139,7 +156,10 @@ def _nudge_json(chance: Random, body: bytes) -> bytes:
     value = json.loads(body)
     if chance.random() < 0.4:
         return bodies.to_json(bodies.changed(chance, value))
-    new = nudged(chance, value, _leaves(value, []))
+    pool = _leaves(value, [])
+    new = nudged(chance, value, pool)
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        new = nudged(chance, new, pool)
     return json.dumps(new, default=str).encode()
 
 
@@ -171,7 +191,8 @@ def _nudge_table(chance: Random, table: pa.Table) -> pa.Table:
             return pa.Table.from_pylist(rows, table.schema)
         case _:
             at = chance.randrange(table.num_columns)
-            name, column = table.column_names[at], table.column(at)
+            name: str = table.column_names[at]
+            values: Any = table.column(at)
             match chance.choice(["drop", "name", "nulls", "type", "bytes", "other"]):
                 case "drop":
                     return table.remove_column(at)
@@ -180,13 +201,13 @@ def _nudge_table(chance: Random, table: pa.Table) -> pa.Table:
                         [f"{it}.{chance.choice(['x', 'int', ''])}" if it == name else it for it in table.column_names]
                     )
                 case "nulls":
-                    return table.set_column(at, table.schema.field(at), pa.nulls(len(column), column.type))
+                    return table.set_column(at, table.schema.field(at), pa.nulls(len(values), values.type))
                 case "type":
                     kind = chance.choice([pa.string(), pa.int64(), pa.float64(), pa.binary(), pa.large_string()])
-                    return table.set_column(at, name, column.cast(kind))
+                    return table.set_column(at, name, values.cast(kind))
                 case "bytes":  # no UTF-8
-                    noise: Any = pa.array([b"\xff\xfe"] * len(column), pa.binary()).view(pa.string())
-                    is_dictionary = pa.types.is_dictionary(column.type)
+                    noise: Any = pa.array([b"\xff\xfe"] * len(values), pa.binary()).view(pa.string())
+                    is_dictionary = pa.types.is_dictionary(values.type)
                     return table.set_column(
                         at, table.schema.field(at), noise.dictionary_encode() if is_dictionary else noise
                     )
@@ -219,8 +240,14 @@ def _nudge_avro(chance: Random, body: bytes) -> bytes:
 def changed(chance: Random) -> tuple[Objects, list[str]]:
     """The objects of a table with up to three changes, and what was changed."""
     objects, said = dict(good(chance.choice(FORMS))), list[str]()
-    for _ in range(chance.choice([1, 1, 1, 2, 3])):
-        path = chance.choice(sorted(path for path in objects if _kind(path)))
+    groups: dict[str, list[str]] = {}
+    for path in sorted(path for path in objects if _kind(path)):
+        groups.setdefault(re.split("[0-9]", path)[0], []).append(path)
+    often = [it for it in groups if it in ("_committed_", "_checkpoint_", "_part_")] * 4
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        path = chance.choice(groups[chance.choice([*groups, *often])][-8:])
+        if path not in objects:
+            continue
         with suppress(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, pa.ArrowException):
             _change(chance, path, objects)
             said.append(path)
@@ -320,8 +347,8 @@ def _report(table: Table) -> str:
     return render_page([Subject(name="t", health=health)], at=table.clock.now())
 
 
-def _write(table: Table) -> None:
-    table.write(_rows(50, 3), mode="append", app=("nightly", 50))
+def _write(table: Table) -> object:
+    return table.write(_rows(50, 3), mode="append", app=("nightly", 50))
 
 
 READS: dict[str, Callable[[Table], object]] = {
@@ -359,8 +386,8 @@ def check_objects(objects: Mapping[str, tuple[bytes, datetime]]) -> object:
     """All that a user does with the table, each on a copy of it."""
     with patch.object(recall, "MEMORY", memory := Memory()), patch.object(remembered, "MEMORY", memory):
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        results = {what: _attempt(what, call, objects) for what, call in {**READS, **WRITES}.items()}
-        report: Any = _attempt("vacuum", lambda table: table.vacuum(**VACUUM), objects)
+        results = {what: attempt(what, call, objects) for what, call in {**READS, **WRITES}.items()}
+        report: Any = attempt("vacuum", lambda table: table.vacuum(**VACUUM), objects)
         live: Any = results["snapshot"]
         if report is not None and live is not None:
             gone = {it.path for it in report.deleted} & {file.path for file in live}
@@ -370,7 +397,8 @@ def check_objects(objects: Mapping[str, tuple[bytes, datetime]]) -> object:
     return live
 
 
-def _attempt(what: str, call: Callable[[Table], object], objects: Mapping[str, tuple[bytes, datetime]]) -> object:
+def attempt(what: str, call: Callable[[Table], object], objects: Mapping[str, tuple[bytes, datetime]]) -> object:
+    """The result of a call. None if the call raised an error that a user understands."""
     clock = ManualClock(datetime(2027, 2, 1, tzinfo=UTC))
     store = MemoryStore(clock, url="s3://lake/table")
     store.objects = dict(objects)

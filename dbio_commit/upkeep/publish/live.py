@@ -11,6 +11,7 @@ from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_last_erasure
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import misplaced
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import Bounds, bounds_of
@@ -109,8 +110,10 @@ class Described(NamedTuple):
 
 
 def describe(part: Snapshot) -> list[Described]:
-    """The files of a slice of a snapshot, each once."""
+    """The files of a slice of a snapshot, each once. Raises CorruptMarkerError for one outside of all partitions."""
     live, found = {file.path: file for file in part.files}, dict[str, Described]()
+    if wrong := next((it for it in live.values() if tuple(it.partition) != part.partition_columns), None):
+        raise misplaced(part.url, wrong, part.partition_columns)
     for commit in part.decided:
         if live.keys().isdisjoint(commit.marker.added):
             continue
