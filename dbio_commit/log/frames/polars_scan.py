@@ -6,7 +6,7 @@ Polars filters all rows itself, so `polars_predicate` may understand a part of a
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -127,8 +127,8 @@ def _resolved_late(request: Request) -> "polars.LazyFrame":
             **_: Any,
         ) -> tuple["polars.LazyFrame", ResolvedLazyFrameProps]:
             names = request.target.names if projection is None else projection
-            source = partial(_scan, request, names, [it.expr for it in filters], filter_columns, limit)
-            found = register_io_source(source, schema={name: schema[name] for name in names}, is_pure=True)
+            source = _Planned(request, names, [it.expr for it in filters], filter_columns, limit)
+            found = register_io_source(source.scan, schema={name: schema[name] for name in names}, is_pure=True)
             return found, ResolvedLazyFrameProps(applied_filters=range(len(filters)))
 
         def cse_eq(self, other: object) -> bool:
@@ -137,40 +137,45 @@ def _resolved_late(request: Request) -> "polars.LazyFrame":
     return Rows().lazy()
 
 
-def _scan(
-    request: Request,
-    names: Sequence[str],
-    filters: Sequence["polars.Expr"],
-    filter_columns: Sequence[str],
-    limit: int | None,
-    with_columns: list[str] | None,
-    predicate: "polars.Expr | None",
-    n_rows: int | None,
-    batch_size: int | None,
-) -> Iterator["polars.DataFrame"]:
-    """What Polars calls for each run of a query. The first parameters are known since the query was planned.
+@dataclass(frozen=True)
+class _Planned:
+    """What a query needs, as Polars has planned it."""
 
-    The rows come in the order of the files, whichever columns and filters there are.
-    """
-    used = [*filters, *([] if predicate is None else [predicate])]
-    schema = _polars_schema(request.target)
-    asked = [outline(it, schema) for it in used]
-    if request.condition is not None:
-        asked.append(request.condition)
-    told = AllOf(tuple(asked)) if asked else None
-    files = request.files if told is None else request.pruned(told)
-    wanted = names if with_columns is None else with_columns
-    needed = dict.fromkeys([*wanted, *filter_columns])
-    target = pa.schema([request.target.field(name) for name in needed])
-    left = min((it for it in (limit, n_rows) if it is not None), default=None)
-    for frame in _frames(request, files, target, () if left is not None else used, told, batch_size, left):
-        if left is not None:  # Polars counts the rows before it filters them
-            frame = frame.head(left)
-            left -= frame.height
-            frame = frame.filter(*used) if used else frame
-        yield frame.select(map(polars_column, wanted)) if len(needed) > len(wanted) else frame
-        if left == 0:
-            return
+    request: Request
+    names: Sequence[str]
+    """The columns."""
+    filters: Sequence["polars.Expr"]
+    filter_columns: Sequence[str]
+    limit: int | None
+    """How many rows, counted before the filters."""
+
+    def scan(
+        self,
+        with_columns: list[str] | None,
+        predicate: "polars.Expr | None",
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator["polars.DataFrame"]:
+        """What Polars calls for each run of the query.
+
+        The rows come in the order of the files, whichever columns and filters there are.
+        """
+        request, target = self.request, self.request.target
+        used = [*self.filters, *([] if predicate is None else [predicate])]
+        left = min((it for it in (self.limit, n_rows) if it is not None), default=None)
+        asked = [outline(it, _polars_schema(target)) for it in used] if left is None else []
+        told = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
+        files = request.files if told is None else request.pruned(told)
+        wanted = self.names if with_columns is None else with_columns
+        needed = pa.schema([target.field(name) for name in dict.fromkeys([*wanted, *self.filter_columns])])
+        for frame in _frames(request, files, needed, used if left is None else (), told, batch_size, left):
+            if left is not None:
+                frame = frame.head(left)
+                left -= frame.height
+                frame = frame.filter(*used) if used else frame
+            yield frame.select(map(polars_column, wanted)) if len(needed) > len(wanted) else frame
+            if left == 0:
+                return
 
 
 def _frames(

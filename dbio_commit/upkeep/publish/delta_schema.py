@@ -33,7 +33,7 @@ class DeltaSchema:
     features: frozenset[str]
     """The table features that its types need, of readers and of writers."""
     ordered: frozenset[str] = frozenset()
-    """The columns of whose bounds readers may be told: not nested, of an ordered type, with a plain name."""
+    """The columns by whose bounds readers may skip files: not nested, of an ordered type, with a plain name."""
 
     def name_of(self, column: str) -> str | None:
         """The column as the schema spells it. dbio ignores case, and other tools do not."""
