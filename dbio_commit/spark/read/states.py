@@ -47,6 +47,8 @@ class Reads:
 
     etags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By the identity of a table: the etags of its states."""
+    floating: frozenset[str] = frozenset()
+    """The tables of which Spark may read a later state than this."""
 
     @classmethod
     def of(cls, rows: DataFrame) -> "Reads":
@@ -66,10 +68,13 @@ class Reads:
     @classmethod
     def _parse(cls, texts: str) -> "Reads":
         found: dict[str, frozenset[str]] = {}
+        floating = set()
         for text in texts.split("\0") if texts else ():
-            _, _, etag, identity = json.loads(text)
+            _, _, etag, identity = json.loads(text.removeprefix("~"))
             found[identity] = found.get(identity, frozenset()) | {etag}
-        return cls(found)
+            if text.startswith("~"):
+                floating.add(identity)
+        return cls(found, frozenset(floating))
 
     def of_table(self, identity: str | None) -> frozenset[str]:
         """The etags of the states of this table that the write reads; none if it does not read the table."""
