@@ -95,6 +95,9 @@ def write(
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
 
+    If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
+    committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
+
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
     write again; CommitStateUnknownError: look for the tid first; StoreError; MissingPackageError.

@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 import dbio_commit as dbio
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.spark.write.plan import WritePlan
 from tests.spark_tables import configured
 
 Write = Callable[[SparkSession, str, str], object]
@@ -53,6 +54,16 @@ def named(run: Callable[[DataFrame, str, str], object]) -> Write:
     return lambda spark, name, path: run(spark.table(name).selectExpr(*COLUMNS.split(", ")), name, path)
 
 
+def viewed(statement: str) -> Write:
+    """With a view `own_frame` of rows of the table, read by its path."""
+
+    def run(df: DataFrame, name: str, path: str) -> None:
+        df.createOrReplaceTempView("own_frame")
+        df.sparkSession.sql(statement.format(t=name))
+
+    return frames(run)
+
+
 REPLACES: Mapping[str, Write] = {
     "create or replace": sql("CREATE OR REPLACE TABLE {t} PARTITIONED BY (day) AS SELECT {columns} FROM {t}"),
     "replace, by path": sql("REPLACE TABLE {t} PARTITIONED BY (day) AS SELECT {columns} FROM dbio.`{path}`"),
@@ -62,6 +73,9 @@ REPLACES: Mapping[str, Write] = {
     ),
     "overwrite": sql("INSERT OVERWRITE {t} SELECT {columns} FROM {t}"),
     "overwrite, a view": sql("INSERT OVERWRITE {t} SELECT * FROM own_rows"),
+    "overwrite, a view of a frame": viewed(
+        "INSERT OVERWRITE {t} SELECT a.* FROM own_frame a JOIN own_frame USING (id)"
+    ),
     "overwrite, dynamic": sql(
         "INSERT OVERWRITE {t} SELECT {columns} FROM {t} WHERE day = 'a'",
         spark_sql_sources_partitionOverwriteMode="dynamic",
@@ -86,6 +100,7 @@ REWRITES: Mapping[str, Write] = {
     ),
     "replace where": sql("INSERT INTO {t} REPLACE WHERE id = 1 SELECT 1L, CAST(max(n) AS BIGINT), 'a' FROM {t}"),
     "update": sql("UPDATE {t} SET n = (SELECT max(n) FROM dbio.`{path}`) WHERE id = 1"),
+    "update, a view of a frame": viewed("UPDATE {t} SET n = (SELECT max(n) FROM own_frame) WHERE id = 1"),
     "delete": sql("DELETE FROM {t} WHERE day = 'a' AND n + 2 = (SELECT max(n) FROM {t})"),
     "merge": sql(
         "MERGE INTO {t} t USING (SELECT 1L AS id, max(n) AS n FROM {t}) s ON t.id = s.id AND t.day = 'a' "
@@ -206,6 +221,24 @@ def test_rows_of_a_frame_are_those_of_the_state_that_it_was_made_with(spark: Spa
     spark.sql(f"INSERT OVERWRITE dbio.`{path}` SELECT * FROM dbio.`{path}` VERSION AS OF '{seen.tid}'")
     with pytest.raises(dbio.CommitConflictError, match="if_match"):
         dbio.write(dbio.read(spark, path), path, "overwrite", if_match=seen.etag)
+
+
+def test_rows_of_a_table_by_its_name_may_be_newer_than_its_frame_so_each_append_is_a_conflict(
+    spark: SparkSession, root: Path
+) -> None:
+    """Since Spark 4.1. Else rows that are appended before Spark reads the table would be there twice."""
+    name, path = made(spark, root, "newer")
+    frame, inner = spark.table(name).where("day = 'b'"), WritePlan.begin
+
+    def begin(plan: WritePlan, **options: Any) -> Any:
+        patch.undo()
+        dbio.Table(path).write(table_of([9], "b"))
+        return inner(plan, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WritePlan, "begin", begin)
+        assert outcome(partial(dbio.write, frame, path, "overwrite", replace_where="day = 'b'")) == "conflict"
+    assert sorted(row.id for row in dbio.read(spark, path).collect()) == [1, 2, 3, 9]
 
 
 def test_an_empty_table_that_gets_rows_meanwhile_is_not_replaced(spark: SparkSession, root: Path) -> None:

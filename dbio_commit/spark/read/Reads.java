@@ -19,18 +19,28 @@ public class Reads extends AbstractPartialFunction {
   private static final TreeNodeTag STATE = new TreeNodeTag("dbio_state");
 
   private final Set found = new LinkedHashSet();
+  private final String prefix; // of the states of tables of the catalog
+
+  private Reads(String prefix) { this.prefix = prefix; }
 
   /** Names the state that these rows are read from. DataFrames that are made of these rows keep that. */
   public static void mark(Dataset rows, String state) {
     ((LogicalPlan) rows.queryExecution().analyzed()).setTagValue(STATE, state);
   }
 
-  /** The states that the rows are read from, with zero bytes between them. */
-  public static String of(Dataset rows) { return ofStatement((LogicalPlan) rows.queryExecution().analyzed(), null); }
+  /**
+   * The states that the rows are read from, with zero bytes between them. A state that begins with ~ is that of a table of
+   * the catalog: when Spark reads the rows, since 4.1, the table may have a later one.
+   */
+  public static String of(Dataset rows) {
+    Reads reads = new Reads("~");
+    ((LogicalPlan) rows.queryExecution().analyzed()).collectWithSubqueries(reads);
+    return String.join("\0", reads.found);
+  }
 
   /** The states that an analysed statement reads; `target` is the child that it changes, if it has one. */
   public static String ofStatement(LogicalPlan statement, LogicalPlan target) {
-    Reads reads = new Reads();
+    Reads reads = new Reads("");
     if (target == null) statement.collectWithSubqueries(reads);
     else {
       reads.in(statement.children(), target);
@@ -59,7 +69,7 @@ public class Reads extends AbstractPartialFunction {
     if (!table.getClass().getName().startsWith("dbio_commit.")) return;
     try { // by its name, since the class is of a room above this one
       Object state = table.getClass().getMethod("state", new Class[0]).invoke(table, new Object[0]);
-      if (state != null) found.add(state);
+      if (state != null) found.add(prefix + state);
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }

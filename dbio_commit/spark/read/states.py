@@ -47,6 +47,8 @@ class Reads:
 
     etags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By the identity of a table: the etags of its states."""
+    floating: frozenset[str] = frozenset()
+    """The tables of which Spark may read a later state than this."""
 
     @classmethod
     def of(cls, rows: DataFrame) -> "Reads":
@@ -58,16 +60,21 @@ class Reads:
 
     @classmethod
     def of_statement(cls, spark: SparkSession, statement: Any, target: Any) -> "Reads":
-        """Of an analysed statement of the JVM; `target` is the part of it that names what it changes."""
+        """Of an analysed statement of the JVM; `target` is the part of it that names what it changes, if any."""
+        if not was_ready(spark, SNAPSHOT_FILE_INDEX):
+            return NO_READS
         return cls._parse(java_class(spark._jvm, _READS).ofStatement(statement, target))
 
     @classmethod
     def _parse(cls, texts: str) -> "Reads":
         found: dict[str, frozenset[str]] = {}
+        floating = set()
         for text in texts.split("\0") if texts else ():
-            _, _, etag, identity = json.loads(text)
+            _, _, etag, identity = json.loads(text.removeprefix("~"))
             found[identity] = found.get(identity, frozenset()) | {etag}
-        return cls(found)
+            if text.startswith("~"):
+                floating.add(identity)
+        return cls(found, frozenset(floating))
 
     def of_table(self, identity: str | None) -> frozenset[str]:
         """The etags of the states of this table that the write reads; none if it does not read the table."""
@@ -89,15 +96,25 @@ class _NotAgainError(Exception):
 def once(etags: frozenset[str]) -> Iterator[None]:
     """Within `attempt`: if the write reads its own table in these states, a conflict is not tried again."""
     try:
+        with explained(etags):
+            yield
+    except CommitConflictError as error:
+        if etags:
+            raise _NotAgainError(error) from error
+        raise
+
+
+@contextmanager
+def explained(etags: frozenset[str]) -> Iterator[None]:
+    """If the write reads its own table in these states, a conflict says what helps."""
+    try:
         yield
     except CommitConflictError as error:
         if not etags:
             raise
-        raise _NotAgainError(
-            CommitConflictError(
-                f"{error}. This write reads the table that it changes: run the statement again, or make the DataFrame "
-                "again and write that; if CACHE TABLE has stored the table, run REFRESH TABLE first"
-            )
+        raise CommitConflictError(
+            f"{error}. This write reads the table that it changes: run the statement again, or make the DataFrame "
+            "again and write that; if CACHE TABLE has stored the table, run REFRESH TABLE first"
         ) from error
 
 
@@ -106,7 +123,7 @@ def attempt(spark: SparkSession, commit: CommitOptions, table: Table, write: Cal
     try:
         done = commit.attempt(table.store, table.clock, write)
     except _NotAgainError as final:
-        raise final.error from final.__cause__
+        raise final.error from final.error.__cause__
     refresh_cached(spark, table)
     return done
 

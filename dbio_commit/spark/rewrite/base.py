@@ -197,9 +197,12 @@ class Rewrite:
         """Raises CommitConflictError if the table has changed since its rows and expressions were read from it.
 
         An append is no such change if it came after the snapshot, too: then the rewrite leaves its rows as they are.
+        But it must be certain that its new rows do not have them already.
         """
-        may_append = self.plan.commit.isolation != "serializable"
-        seen = {*self.snapshot.tids} if self.snapshot and self._own_etags else set()
+        if self.snapshot is None or not self._own_etags:
+            return
+        is_certain = identity_of(self.snapshot) not in self.reads.floating
+        may_append, seen = is_certain and self.plan.commit.isolation != "serializable", {*self.snapshot.tids}
         for etag in self._own_etags:
             refuse_changed(
                 now.transactions,

@@ -1,7 +1,6 @@
 """Writes a DataFrame as one transaction, for `dbio.write` and for INSERT."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -10,13 +9,13 @@ from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_com
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import Settings
-from dbio_commit.spark.read.states import NO_READS, Reads, attempt, once, only_state
+from dbio_commit.spark.read.states import NO_READS, Reads, attempt, once
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows
 from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
 from dbio_commit.spark.write.constraints import check_settings, rows_to_write
 from dbio_commit.spark.write.file_sizes import balanced
-from dbio_commit.spark.write.plan import WritePlan, plan_write
+from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
 
@@ -68,7 +67,7 @@ def write_frame(
                 rewrite = Rewrite.of(spark, plan, named=named, snapshot=snapshot, reads=reads)
                 return replace_rows(rewrite, replaced, rows)
         etags = reads.of_table(plan.table_id)
-        with once(etags), _based_on(plan, etags).begin() as transaction:
+        with once(etags), plan.based_on(etags).begin() as transaction:
             writing = Writing(plan, transaction)
             checked = rows_to_write(data, plan, fills_nulls=fills_nulls) if plan.constraints else data
             with balanced(checked, plan) as rows:
@@ -82,10 +81,3 @@ def write_frame(
             return writing.commit({})
 
     return attempt(spark, commit, table, write)
-
-
-def _based_on(plan: WritePlan, etags: frozenset[str]) -> WritePlan:
-    """The plan, on the condition that the table is as its rows were read from it, unless the caller has given one."""
-    if not etags or plan.commit.if_match is not None:
-        return plan
-    return replace(plan, commit=replace(plan.commit, retries=0, if_match=only_state(etags, where=plan.table.url)))
