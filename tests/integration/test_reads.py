@@ -357,6 +357,7 @@ def test_files_are_left_out_by_statistics_and_counts_come_from_the_log(spark: Sp
     assert "FileScan" not in counted._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.long
 def test_statistics_of_another_type_leave_no_file_out(spark: SparkSession, tmp_path: Path) -> None:
     """As text, '9' is more than '10'."""
     path = str(tmp_path / "table")
@@ -431,6 +432,7 @@ def test_a_stream_over_a_table_is_refused_and_says_what_to_write(spark: SparkSes
         spark.readStream.table("over_path")
 
 
+@pytest.mark.long
 def test_a_batch_of_a_stream_reads_tables(spark: SparkSession, tmp_path: Path) -> None:
     path, plain = str(tmp_path / "table"), str(tmp_path / "plain")
     with_dead_files(spark, path)
@@ -454,6 +456,7 @@ def test_more_than_a_hundred_tables_in_one_read_are_refused(spark: SparkSession,
         spark.read.parquet(f"{tmp_path}/lake/*")
 
 
+@pytest.mark.long
 def test_spark_s_second_reader_of_parquet_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "lake" / "table")
     overwritten(spark, path)
@@ -513,6 +516,7 @@ def test_statements_on_a_table_of_the_catalog_work(spark: SparkSession, tmp_path
     assert ids(spark.table("over_path")) == [7]
 
 
+@pytest.mark.long
 def test_a_bucketed_table_of_the_catalog_is_read(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     dbio.enable(spark, parquet=True, roots=[tmp_path])
@@ -534,6 +538,7 @@ def test_a_partition_that_the_catalog_has_elsewhere_is_refused_by_name(spark: Sp
     assert ids(spark.table("over_path")) == list(range(9))
 
 
+@pytest.mark.long
 def test_a_dbio_table_that_the_catalog_has_as_a_partition_gives_committed_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -554,11 +559,11 @@ def test_where_spark_lacks_what_the_rules_need_enable_says_so(
     class Lacking:
         @staticmethod
         def addTo(session: object) -> str:
-            return "java.lang.NoSuchFieldException: hintResolutionRules"
+            return "java.lang.NoSuchFieldException: extendedResolutionRules"
 
     monkeypatch.setattr(reads, "java_class", lambda *_: Lacking)
     dbio.enable(spark, parquet=True)
-    assert "NoSuchFieldException: hintResolutionRules" in caplog.text
+    assert "NoSuchFieldException: extendedResolutionRules" in caplog.text
     assert "spark.read.parquet" in caplog.text
 
 

@@ -51,13 +51,16 @@ public class ParquetReads extends Rule {
   /** Adds the rules to this session, and to all that the application makes later. Returns what Spark lacks, or "". */
   public static synchronized String addTo(SparkSession session) {
     if (KNOWN.add(session.extensions())) {
+      // since org.apache.spark.sql.catalyst.plans.logical.UnresolvedDataSource:
       session.extensions().injectHintResolutionRule(new Builder(true));
+      // end
+      session.extensions().injectResolutionRule(new Builder(true)); // before Spark 4.0, after Spark has resolved SQL on paths
       session.extensions().injectResolutionRule(new Builder(false));
       session.extensions().injectPostHocResolutionRule(new Builder(false)); // after Spark has converted tables of Hive
     }
     try {
       Object analyzer = session.sessionState().analyzer();
-      add(analyzer, "hintResolutionRules", new ParquetReads(session, true));
+      add(analyzer, "extendedResolutionRules", new ParquetReads(session, true));
       add(analyzer, "extendedResolutionRules", new ParquetReads(session, false));
       add(analyzer, "postHocResolutionRules", new ParquetReads(session, false));
       return "";
@@ -75,10 +78,10 @@ public class ParquetReads extends Rule {
     Seq rules = (Seq) field.get(analyzer);
     List found = new ArrayList();
     for (int i = 0; i < rules.size(); i++) {
-      if (rules.apply(i) instanceof ParquetReads) return;
+      if (rules.apply(i) instanceof ParquetReads && ((ParquetReads) rules.apply(i)).isFirst == rule.isFirst) return;
       found.add(rules.apply(i));
     }
-    found.add(rule);
+    found.add(rule.isFirst ? 0 : found.size(), rule);
     field.set(analyzer, ArraySeq$.MODULE$.unsafeWrapArray(found.toArray()));
   }
 
@@ -186,7 +189,7 @@ public class ParquetReads extends Rule {
     String text = "CREATE " + (isTrue(plan, 2) ? "OR REPLACE " : "") + (isTrue(plan, 3) ? "GLOBAL " : "") + "TEMPORARY VIEW "
         + name + " AS SELECT * FROM parquet." + SqlTable.quoted(path);
     try {
-      return (LogicalPlan) session.sessionState().sqlParser().parsePlan(text);
+      return (LogicalPlan) ((LogicalPlan) session.sessionState().sqlParser().parsePlan(text)).resolveOperatorsUp(new Before());
     } catch (ParseException e) {
       throw new IllegalStateException(e);
     }
