@@ -28,6 +28,7 @@ from dbio_commit.table import Table
 from tests import spark35
 from tests.counted_files import counted_files
 from tests.spark_tables import SPARK_ERRORS, configured, ids
+from tests.tiny_parts import tiny_parts
 
 Way = Callable[[SparkSession, str], DataFrame]
 DEAD = "part-00000-tid-7-0b1f0a1e-6f2c-4a3e-9d55-0c9f5c1f7a10-0-0-c000.snappy.parquet"
@@ -645,3 +646,36 @@ def test_reads_beside_a_writer_are_those_of_dbio_read_at_one_moment(
     assert sorted(map(str, spark.read.parquet(path).select("id", "v", "day").collect())) == sorted(
         map(str, dbio.read(spark, path).select("id", "v", "day").collect())
     )
+
+
+# --- roots and states of other kinds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["country=de", "ä b%20#+&1"])
+def test_a_root_with_an_odd_name_is_read(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / "lake" / name)
+    overwritten(spark, path)
+    for way in ("parquet", "SQL", "schema", "recursive, above", "repaired table", "temporary view"):
+        found = {**WITHOUT_COLUMNS, **WITH_COLUMNS}[way](spark, path)
+        assert ids(found) == list(range(9)), way
+        assert "country" not in found.columns
+    assert ids(spark.read.parquet(f"{path}/day=02")) == [1, 4, 7]
+
+
+def test_parts_of_a_large_table_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "lake" / "table")
+    with tiny_parts():
+        overwritten(spark, path)
+        dbio.Table(path).checkpoint()
+        dbio.write(rows(spark, 20, 22), path)
+        for way in ("parquet", "glob", "partitions", "recursive, above", "repaired table"):
+            assert ids({**WITHOUT_COLUMNS, **WITH_COLUMNS}[way](spark, path)) == [*range(9), 20, 21], way
+        assert ids(spark.read.parquet(f"{path}/day=02")) == [1, 4, 7]
+
+
+def test_dbio_read_is_as_in_other_sessions(spark: SparkSession, tmp_path: Path) -> None:
+    """It gives Spark a list of files, which is no listing."""
+    for state in (directory_of_dbio, with_dead_files):
+        path = str(tmp_path / state.__name__)
+        expected = state(spark, path)
+        assert ids(dbio.read(spark, path)) == expected

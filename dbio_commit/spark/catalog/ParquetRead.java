@@ -335,7 +335,10 @@ class ParquetRead {
 
   /** What `after` cannot see in what Spark has listed: whether the caller gave columns, and patterns in paths. */
   String mark(List paths) {
-    return (isOrdinary ? "ordinary " : "") + (schema.isEmpty() ? "" : "schema") + "|\0" + String.join("\0", paths);
+    String flags = (isOrdinary ? "ordinary " : "") + (schema.isEmpty() ? "" : "schema") + "|";
+    boolean hasPatterns = false;
+    for (int i = 0; i < paths.size(); i++) hasPatterns |= GivenPaths.isPattern((String) paths.get(i));
+    return hasPatterns ? flags + "\0" + String.join("\0", paths) : flags;
   }
 
   /** Whether Spark itself has made the index, by a listing. */
@@ -474,7 +477,7 @@ class ParquetRead {
 
   /** The tables and the directories of DBIO that the files are in. */
   private Map places(List all, List roots, Set named) throws IOException {
-    Set given = new LinkedHashSet(roots);
+    Set asked = new HashSet(roots), given = new LinkedHashSet(roots);
     for (int i = 0; i < all.size() && has("recursivefilelookup"); i++) {
       if (!named.contains(path(all.get(i)))) given.add(path(all.get(i)).getParent());
     }
@@ -482,22 +485,18 @@ class ParquetRead {
     Map others = new LinkedHashMap(); // by the top of a directory of DBIO, the directories with its files
     for (int i = 0; i < all.size(); i++) {
       Path file = path(all.get(i)), top = TableLooks.top(file.getParent());
-      if (!isOfDbio(file) || named.contains(file) || !isOther(all.get(i), places, named)) continue;
+      // a list of files that another program has published may name files that are elsewhere
+      if (!isOfDbio(file) || named.contains(file) || !isOther(all.get(i), places, named) || !isIn(file, asked)) continue;
       if (!others.containsKey(top)) others.put(top, new LinkedHashSet());
       ((Set) others.get(top)).add(file.getParent());
     }
     for (Iterator each = others.keySet().iterator(); each.hasNext(); ) {
       Path top = (Path) each.next();
       Set directories = (Set) others.get(top);
-      if (isRead(top, roots) || directories.size() > MOST_DIRECTORIES) places.put(top, null);
+      if (isIn(top, asked) || directories.size() > MOST_DIRECTORIES) places.put(top, null);
       else for (Iterator one = directories.iterator(); one.hasNext(); ) places.put(one.next(), null);
     }
     return places;
-  }
-
-  private static boolean isRead(Path directory, List roots) {
-    for (int i = 0; i < roots.size(); i++) if (isIn(directory, (Path) roots.get(i))) return true;
-    return false;
   }
 
   /** By their paths, the files of partitions that Spark has listed, if some are committed by tids; null if none are. */
@@ -519,14 +518,14 @@ class ParquetRead {
     return found;
   }
 
-  private static boolean isIn(Path path, Path directory) {
-    return path.equals(directory) || path.toString().startsWith(directory + "/");
+  /** Whether the path is one of the directories, or below one. */
+  private static boolean isIn(Path path, Set directories) {
+    for (Path place = path; place != null; place = place.getParent()) if (directories.contains(place)) return true;
+    return false;
   }
 
   private static boolean isOther(Object file, Map places, Set named) {
-    if (named.contains(path(file))) return true;
-    for (Iterator all = places.keySet().iterator(); all.hasNext(); ) if (isIn(path(file), (Path) all.next())) return false;
-    return true;
+    return named.contains(path(file)) || !isIn(path(file), places.keySet());
   }
 
   private boolean isWhole(GivenPaths given, Map places, Set named) {

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.CreateTempViewUsing;
 import org.apache.spark.sql.execution.datasources.DataSource;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -114,14 +115,16 @@ public class ParquetReads extends Rule {
 
   private class Before extends AbstractPartialFunction {
     public boolean isDefinedAt(Object plan) {
-      String name = plan.getClass().getSimpleName();
-      return plan instanceof UnresolvedRelation || name.equals("UnresolvedDataSource") || name.equals("CreateTempViewUsing");
+      return plan instanceof UnresolvedRelation || isSource(plan) || plan instanceof CreateTempViewUsing;
     }
+
+    /** By its name, as Spark 3.5 has no such class. */
+    private boolean isSource(Object plan) { return plan.getClass().getSimpleName().equals("UnresolvedDataSource"); }
 
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       LogicalPlan found = null;
       if (plan instanceof UnresolvedRelation) found = named((UnresolvedRelation) plan);
-      else if (isDefinedAt(plan)) found = ((LogicalPlan) plan).productArity() == 5 ? source((LogicalPlan) plan) : view((LogicalPlan) plan);
+      else if (isDefinedAt(plan)) found = isSource(plan) ? source((LogicalPlan) plan) : view((LogicalPlan) plan);
       return found == null ? isDefinedAt(plan) ? plan : otherwise.apply(plan) : found;
     }
   }
@@ -236,7 +239,7 @@ public class ParquetReads extends Rule {
     ParquetRead read = ParquetRead.of(session, plan);
     try {
       if (!ParquetRead.isListed(relation.location())) return plan;
-      LogicalPlan found = isOn() ? read.after(plan, relation) : null;
+      LogicalPlan found = isOn() && !plan.isStreaming() ? read.after(plan, relation) : null;
       return found == null ? read.seen(plan, relation) : found;
     } catch (IOException e) {
       throw new java.io.UncheckedIOException(e);
