@@ -261,8 +261,8 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     url = os.path.abspath(f"{lake}/delays")  # Spark takes others from where it keeps tables
     columns = ["month", "day", "flight", "dep_delay", "carrier"]
     say(
-        "A session says once that Parquet that it writes below the lake is a transaction, and that what it reads\n"
-        "there is what is committed. Then plain Spark does:\n"
+        "A session says once: what it writes as Parquet below the lake is a transaction, and what it reads is\n"
+        "what is committed. Then plain Spark does:\n"
         "    dbio.enable(spark, parquet=True, roots=lake)\n"
         f"    CREATE TABLE delays … USING parquet PARTITIONED BY (carrier) LOCATION '{url}' AS SELECT …"
     )
@@ -281,7 +281,7 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     claim("SELECT finds {:,} rows", rows(), late)
     say(
         "The same two lines of plain Spark, before and after an overwrite:\n"
-        f"    df = spark.read.parquet('{url}')\n"
+        "    df = spark.read.parquet(path)\n"
         "    df.count()"
     )
     df = spark.read.parquet(url)
@@ -289,15 +289,16 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     df.orderBy("dep_delay").write.mode("overwrite").partitionBy("carrier").parquet(url)
     df = spark.read.parquet(url)
     claim("after: {:,} rows", df.count(), late)
-    claim("and the directory has all of them twice: {:,}", demo_readers.without_markers(url).rows, 2 * late)
+    before = demo_readers.without_markers(url)
+    claim("and the directory has all of them twice: {:,}", before.rows, 2 * late)
     say("A second process appends them all once more by df.write.mode('append').parquet(path), and is killed half-way.")
     table = dbio.Table(url)
     with demo_stage.started(demo_job.__file__, url, "carrier") as job, demo_stage.busy("the job writes"):
         wait_until_half_way(table, job)
         demo_stage.kill(job)
-    (pending,), live = table.check().pending, len(table.snapshot().files)
+    (pending,) = table.check().pending
     there = demo_readers.without_markers(url).files
-    claim("its transaction is pending, with {} files", pending.files, there - live)
+    claim("its transaction is pending, with {} files", pending.files, there - before.files)
     plain = spark.read.parquet(url).count()
     claim("plain spark.read.parquet(path) finds {:,} rows: none of the dead job's", plain, late)
     demo_stage.dbio("abort", url, pending.tid)

@@ -28,6 +28,7 @@ from dbio_commit.table import Table
 from tests import spark35
 from tests.counted_files import counted_files
 from tests.spark_tables import SPARK_ERRORS, configured, ids
+from tests.tiny_parts import tiny_parts
 
 Way = Callable[[SparkSession, str], DataFrame]
 DEAD = "part-00000-tid-7-0b1f0a1e-6f2c-4a3e-9d55-0c9f5c1f7a10-0-0-c000.snappy.parquet"
@@ -357,6 +358,7 @@ def test_files_are_left_out_by_statistics_and_counts_come_from_the_log(spark: Sp
     assert "FileScan" not in counted._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.long
 def test_statistics_of_another_type_leave_no_file_out(spark: SparkSession, tmp_path: Path) -> None:
     """As text, '9' is more than '10'."""
     path = str(tmp_path / "table")
@@ -431,6 +433,7 @@ def test_a_stream_over_a_table_is_refused_and_says_what_to_write(spark: SparkSes
         spark.readStream.table("over_path")
 
 
+@pytest.mark.long
 def test_a_batch_of_a_stream_reads_tables(spark: SparkSession, tmp_path: Path) -> None:
     path, plain = str(tmp_path / "table"), str(tmp_path / "plain")
     with_dead_files(spark, path)
@@ -454,6 +457,7 @@ def test_more_than_a_hundred_tables_in_one_read_are_refused(spark: SparkSession,
         spark.read.parquet(f"{tmp_path}/lake/*")
 
 
+@pytest.mark.long
 def test_spark_s_second_reader_of_parquet_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "lake" / "table")
     overwritten(spark, path)
@@ -513,6 +517,7 @@ def test_statements_on_a_table_of_the_catalog_work(spark: SparkSession, tmp_path
     assert ids(spark.table("over_path")) == [7]
 
 
+@pytest.mark.long
 def test_a_bucketed_table_of_the_catalog_is_read(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     dbio.enable(spark, parquet=True, roots=[tmp_path])
@@ -534,6 +539,7 @@ def test_a_partition_that_the_catalog_has_elsewhere_is_refused_by_name(spark: Sp
     assert ids(spark.table("over_path")) == list(range(9))
 
 
+@pytest.mark.long
 def test_a_dbio_table_that_the_catalog_has_as_a_partition_gives_committed_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -554,11 +560,11 @@ def test_where_spark_lacks_what_the_rules_need_enable_says_so(
     class Lacking:
         @staticmethod
         def addTo(session: object) -> str:
-            return "java.lang.NoSuchFieldException: hintResolutionRules"
+            return "java.lang.NoSuchFieldException: extendedResolutionRules"
 
     monkeypatch.setattr(reads, "java_class", lambda *_: Lacking)
     dbio.enable(spark, parquet=True)
-    assert "NoSuchFieldException: hintResolutionRules" in caplog.text
+    assert "NoSuchFieldException: extendedResolutionRules" in caplog.text
     assert "spark.read.parquet" in caplog.text
 
 
@@ -640,3 +646,36 @@ def test_reads_beside_a_writer_are_those_of_dbio_read_at_one_moment(
     assert sorted(map(str, spark.read.parquet(path).select("id", "v", "day").collect())) == sorted(
         map(str, dbio.read(spark, path).select("id", "v", "day").collect())
     )
+
+
+# --- roots and states of other kinds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["country=de", "ä b%20#+&1"])
+def test_a_root_with_an_odd_name_is_read(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / "lake" / name)
+    overwritten(spark, path)
+    for way in ("parquet", "SQL", "schema", "recursive, above", "repaired table", "temporary view"):
+        found = {**WITHOUT_COLUMNS, **WITH_COLUMNS}[way](spark, path)
+        assert ids(found) == list(range(9)), way
+        assert "country" not in found.columns
+    assert ids(spark.read.parquet(f"{path}/day=02")) == [1, 4, 7]
+
+
+def test_parts_of_a_large_table_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "lake" / "table")
+    with tiny_parts():
+        overwritten(spark, path)
+        dbio.Table(path).checkpoint()
+        dbio.write(rows(spark, 20, 22), path)
+        for way in ("parquet", "glob", "partitions", "recursive, above", "repaired table"):
+            assert ids({**WITHOUT_COLUMNS, **WITH_COLUMNS}[way](spark, path)) == [*range(9), 20, 21], way
+        assert ids(spark.read.parquet(f"{path}/day=02")) == [1, 4, 7]
+
+
+def test_dbio_read_is_as_in_other_sessions(spark: SparkSession, tmp_path: Path) -> None:
+    """It gives Spark a list of files, which is no listing."""
+    for state in (directory_of_dbio, with_dead_files):
+        path = str(tmp_path / state.__name__)
+        expected = state(spark, path)
+        assert ids(dbio.read(spark, path)) == expected

@@ -12,7 +12,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusCache;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
-import org.apache.spark.sql.types.StructType;
 import scala.None$;
 import scala.Option;
 import scala.Some;

@@ -41,7 +41,7 @@ class GivenPaths {
     String[] components = components(path);
     Path literal = path;
     for (int i = components.length - 1; i > 0; i--) {
-      boolean isPattern = mayBePattern && components[i].matches(".*[*?\\[{\\\\].*");
+      boolean isPattern = mayBePattern && isPattern(components[i]);
       components[i] = isPattern ? PATTERN + components[i] : components[i];
       if (isPattern) literal = up(path, components.length - i);
       hasPatterns |= isPattern;
@@ -49,6 +49,8 @@ class GivenPaths {
     all.add(components);
     literals.add(literal);
   }
+
+  static boolean isPattern(String text) { return text.matches("(?s).*[*?\\[{\\\\].*"); }
 
   private static final String PATTERN = "\0"; // at the start of a component that is a pattern
 

@@ -173,7 +173,7 @@ class ParquetRead {
     Map files = new LinkedHashMap(live);
     for (Iterator all = others.iterator(); all.hasNext(); ) {
       Object one = all.next();
-      files.put(path(one), one);
+      files.put(ListedFiles.path(one), one);
     }
     Set own = new LinkedHashSet(given.hasPatterns ? Collections.emptySet() : roots);
     for (Iterator all = files.keySet().iterator(); all.hasNext(); ) {
@@ -225,7 +225,7 @@ class ParquetRead {
     for (Iterator all = places.values().iterator(); all.hasNext(); ) {
       SqlTable table = (SqlTable) all.next();
       for (int i = 0; table != null && i < table.partitionColumns.length; i++) {
-        StructField own = field(table.schema, table.partitionColumns[i]);
+        StructField own = Columns.field(table.schema, table.partitionColumns[i]);
         Object key = own.name().toLowerCase(Locale.ROOT), known = found.get(key);
         boolean differs = found.containsKey(key) && (known == null || !((StructField) known).dataType().equals(own.dataType()));
         found.put(key, differs ? null : own);
@@ -234,7 +234,7 @@ class ParquetRead {
     StructType types = schema.isEmpty() ? new StructType() : (StructType) schema.get();
     for (Iterator all = found.values().iterator(); all.hasNext(); ) {
       StructField own = (StructField) all.next();
-      if (own != null && field(types, own.name()) == null) types = types.add(own);
+      if (own != null && Columns.field(types, own.name()) == null) types = types.add(own);
     }
     return types;
   }
@@ -247,7 +247,7 @@ class ParquetRead {
     if (places.size() > 1 || table == null || has("recursivefilelookup")) return found;
     Path base = option("basepath") == null ? (Path) given.literals().get(0) : qualified(option("basepath"));
     for (int i = Math.max(0, base.depth() - place.depth()); i < table.partitionColumns.length; i++) {
-      found = found.add(field(types(places), table.partitionColumns[i]));
+      found = found.add(Columns.field(types(places), table.partitionColumns[i]));
     }
     return found;
   }
@@ -258,43 +258,18 @@ class ParquetRead {
     Set recorded = new LinkedHashSet(); // columns of each table, without partition columns
     for (Iterator all = places.values().iterator(); all.hasNext(); ) {
       SqlTable table = (SqlTable) all.next();
-      if (table != null) recorded.add(without(table.schema, table.partitionColumns));
+      if (table != null) recorded.add(Columns.without(table.schema, table.partitionColumns));
     }
-    if (!schema.isEmpty()) return without((StructType) schema.get(), partitions.fieldNames());
+    if (!schema.isEmpty()) return Columns.without((StructType) schema.get(), partitions.fieldNames());
     if (recorded.size() == 1 && others.isEmpty() && !places.containsValue(null)) {
-      return without((StructType) recorded.iterator().next(), partitions.fieldNames());
+      return Columns.without((StructType) recorded.iterator().next(), partitions.fieldNames());
     }
     Option inferred = new ParquetFileFormat().inferSchema(session, passed, (Seq) ArraySeq$.MODULE$.unsafeWrapArray(files.toArray()));
-    StructType found = without(
+    StructType found = Columns.without(
         inferred.isDefined() ? ((StructType) inferred.get()).asNullable() : like == null ? new StructType() : like.dataSchema(),
         partitions.fieldNames());
-    for (Iterator all = recorded.iterator(); all.hasNext(); ) found = typed(found, (StructType) all.next());
+    for (Iterator all = recorded.iterator(); all.hasNext(); ) found = Columns.typed(found, (StructType) all.next());
     return found;
-  }
-
-  /** The columns, with the types that a table records for them. */
-  private static StructType typed(StructType columns, StructType recorded) {
-    StructField[] found = new StructField[columns.length()];
-    for (int i = 0; i < found.length; i++) {
-      StructField own = field(recorded, columns.fields()[i].name());
-      found[i] = own == null ? columns.fields()[i] : own;
-    }
-    return new StructType(found);
-  }
-
-  private static StructType without(StructType columns, String[] names) {
-    Set left = new HashSet();
-    for (int i = 0; i < names.length; i++) left.add(names[i].toLowerCase(Locale.ROOT));
-    StructType found = new StructType();
-    for (int i = 0; i < columns.length(); i++) {
-      if (!left.contains(columns.fields()[i].name().toLowerCase(Locale.ROOT))) found = found.add(columns.fields()[i]);
-    }
-    return found;
-  }
-
-  private static StructField field(StructType columns, String name) {
-    for (int i = 0; i < columns.length(); i++) if (columns.fields()[i].name().equalsIgnoreCase(name)) return columns.fields()[i];
-    return null;
   }
 
   /** The options of the caller. Times in the names of a table's directories are in UTC. */
@@ -335,7 +310,10 @@ class ParquetRead {
 
   /** What `after` cannot see in what Spark has listed: whether the caller gave columns, and patterns in paths. */
   String mark(List paths) {
-    return (isOrdinary ? "ordinary " : "") + (schema.isEmpty() ? "" : "schema") + "|\0" + String.join("\0", paths);
+    String flags = (isOrdinary ? "ordinary " : "") + (schema.isEmpty() ? "" : "schema") + "|";
+    boolean hasPatterns = false;
+    for (int i = 0; i < paths.size(); i++) hasPatterns |= GivenPaths.isPattern((String) paths.get(i));
+    return hasPatterns ? flags + "\0" + String.join("\0", paths) : flags;
   }
 
   /** Whether Spark itself has made the index, by a listing. */
@@ -407,18 +385,18 @@ class ParquetRead {
     GivenPaths known = texts.isEmpty() ? null : GivenPaths.of(looks.conf(), texts);
     Set before = null; // the live files before the last listing
     for (int listings = 1; listings <= MOST_LISTINGS; listings++) {
-      List all = files(index);
-      Set named = named(all, index.rootPaths(), known);
+      List all = ListedFiles.of(index);
+      Set named = ListedFiles.named(all, index.rootPaths(), known);
       // The first rule looked before Spark listed. A table that was made meanwhile has files with tids.
-      if (isOrdinary && !has("recursivefilelookup") && !haveTids(all, named)) return null;
-      List roots = roots(all, index.rootPaths(), named);
+      if (isOrdinary && !has("recursivefilelookup") && !ListedFiles.haveTids(all, named)) return null;
+      List roots = ListedFiles.roots(all, index.rootPaths(), named);
       Map places = places(all, roots, named);
       if (places.isEmpty()) return null;
       if (option(MARK) == null && schema.isEmpty() && isOfCaller(relation, all)) schema = new scala.Some(relation.schema());
       GivenPaths given = known != null ? known : GivenPaths.of(roots);
       if (isWhole(given, places, named)) return whole((SqlTable) places.values().iterator().next());
       List others = new ArrayList();
-      for (int i = 0; i < all.size(); i++) if (isOther(all.get(i), places, named)) others.add(all.get(i));
+      for (int i = 0; i < all.size(); i++) if (ListedFiles.isOther(all.get(i), places, named)) others.add(all.get(i));
       Map live = live(places, given);
       if (has("modified")) { // times are in listings only, so one is needed that is of the same state
         if (!live.keySet().equals(before)) {
@@ -426,7 +404,7 @@ class ParquetRead {
           index.refresh();
           continue;
         }
-        live = listed(live, all);
+        live = ListedFiles.among(live, all);
       }
       return fresh(relation(places, given, roots, live, others, relation));
     }
@@ -443,90 +421,40 @@ class ParquetRead {
     return found;
   }
 
-  /** The files that the caller names one by one: these are read as they are, also if they are not live. */
-  private static Set named(List all, Seq rootPaths, GivenPaths known) {
-    Set roots = new HashSet(), found = new HashSet();
-    for (int i = 0; i < rootPaths.size(); i++) roots.add(rootPaths.apply(i));
-    for (int i = 0; i < all.size(); i++) {
-      Path file = path(all.get(i));
-      if (roots.contains(file) && (known == null || known.literals().contains(file))) found.add(file);
-    }
-    return found;
-  }
-
-  private static boolean haveTids(List all, Set named) {
-    for (int i = 0; i < all.size(); i++) if (isOfDbio(path(all.get(i))) && !named.contains(path(all.get(i)))) return true;
-    return false;
-  }
-
-  private static boolean isOfDbio(Path file) { return file.getName().indexOf("-tid-") >= 0; }
-
-  /** The directories that are read; of a file that a pattern of the caller matches, its directory. */
-  private static List roots(List all, Seq rootPaths, Set named) {
-    Set files = new HashSet(), found = new LinkedHashSet();
-    for (int i = 0; i < all.size(); i++) files.add(path(all.get(i)));
-    for (int i = 0; i < rootPaths.size(); i++) {
-      Path root = (Path) rootPaths.apply(i);
-      if (!named.contains(root)) found.add(files.contains(root) ? root.getParent() : root);
-    }
-    return new ArrayList(found);
-  }
-
   /** The tables and the directories of DBIO that the files are in. */
   private Map places(List all, List roots, Set named) throws IOException {
-    Set given = new LinkedHashSet(roots);
+    Set asked = new HashSet(roots), given = new LinkedHashSet(roots);
     for (int i = 0; i < all.size() && has("recursivefilelookup"); i++) {
-      if (!named.contains(path(all.get(i)))) given.add(path(all.get(i)).getParent());
+      if (!named.contains(ListedFiles.path(all.get(i)))) given.add(ListedFiles.path(all.get(i)).getParent());
     }
     Map places = loaded(looks.tablesAt(new ArrayList(given)));
     Map others = new LinkedHashMap(); // by the top of a directory of DBIO, the directories with its files
     for (int i = 0; i < all.size(); i++) {
-      Path file = path(all.get(i)), top = TableLooks.top(file.getParent());
-      if (!isOfDbio(file) || named.contains(file) || !isOther(all.get(i), places, named)) continue;
+      Path file = ListedFiles.path(all.get(i)), top = TableLooks.top(file.getParent());
+      // a list of files that another program has published may name files that are elsewhere
+      if (!ListedFiles.isOfDbio(file) || named.contains(file) || !ListedFiles.isOther(all.get(i), places, named) || !ListedFiles.isIn(file, asked)) continue;
       if (!others.containsKey(top)) others.put(top, new LinkedHashSet());
       ((Set) others.get(top)).add(file.getParent());
     }
     for (Iterator each = others.keySet().iterator(); each.hasNext(); ) {
       Path top = (Path) each.next();
       Set directories = (Set) others.get(top);
-      if (isRead(top, roots) || directories.size() > MOST_DIRECTORIES) places.put(top, null);
+      if (ListedFiles.isIn(top, asked) || directories.size() > MOST_DIRECTORIES) places.put(top, null);
       else for (Iterator one = directories.iterator(); one.hasNext(); ) places.put(one.next(), null);
     }
     return places;
   }
 
-  private static boolean isRead(Path directory, List roots) {
-    for (int i = 0; i < roots.size(); i++) if (isIn(directory, (Path) roots.get(i))) return true;
-    return false;
-  }
-
   /** By their paths, the files of partitions that Spark has listed, if some are committed by tids; null if none are. */
   Map committed(PartitioningAwareFileIndex index) throws IOException {
-    List all = files(index);
+    List all = ListedFiles.of(index);
     Set named = Collections.emptySet(), directories = new LinkedHashSet();
-    for (int i = 0; i < all.size(); i++) if (isOfDbio(path(all.get(i)))) directories.add(path(all.get(i)).getParent());
+    for (int i = 0; i < all.size(); i++) if (ListedFiles.isOfDbio(ListedFiles.path(all.get(i)))) directories.add(ListedFiles.path(all.get(i)).getParent());
     if (directories.isEmpty()) return null;
     List roots = new ArrayList(directories);
     Map places = places(all, roots, named), found = live(places, GivenPaths.of(roots));
-    for (int i = 0; i < all.size(); i++) if (isOther(all.get(i), places, named)) found.put(path(all.get(i)), all.get(i));
+    for (int i = 0; i < all.size(); i++) if (ListedFiles.isOther(all.get(i), places, named)) found.put(ListedFiles.path(all.get(i)), all.get(i));
     return found;
-  }
-
-  private static List files(PartitioningAwareFileIndex index) {
-    List found = new ArrayList();
-    Seq all = index.allFiles();
-    for (int i = 0; i < all.size(); i++) found.add(all.apply(i));
-    return found;
-  }
-
-  private static boolean isIn(Path path, Path directory) {
-    return path.equals(directory) || path.toString().startsWith(directory + "/");
-  }
-
-  private static boolean isOther(Object file, Map places, Set named) {
-    if (named.contains(path(file))) return true;
-    for (Iterator all = places.keySet().iterator(); all.hasNext(); ) if (isIn(path(file), (Path) all.next())) return false;
-    return true;
   }
 
   private boolean isWhole(GivenPaths given, Map places, Set named) {
@@ -541,20 +469,11 @@ class ParquetRead {
     try {
       Option inferred = relation.fileFormat().inferSchema(session, relation.options(), (Seq) ArraySeq$.MODULE$.unsafeWrapArray(all.toArray()));
       return inferred.isEmpty()
-          || !without(((StructType) inferred.get()).asNullable(), relation.partitionSchema().fieldNames()).equals(relation.dataSchema().asNullable());
+          || !Columns.without(((StructType) inferred.get()).asNullable(), relation.partitionSchema().fieldNames()).equals(relation.dataSchema().asNullable());
     } catch (Exception e) { // Spark could not have inferred them
       return true;
     }
   }
-
-  /** The live files as they are listed. */
-  private static Map listed(Map live, List all) {
-    Map found = new LinkedHashMap();
-    for (int i = 0; i < all.size(); i++) if (live.containsKey(path(all.get(i)))) found.put(path(all.get(i)), all.get(i));
-    return found;
-  }
-
-  private static Path path(Object file) { return ((FileStatus) file).getPath(); }
 
   static Map javaMap(scala.collection.immutable.Map map) {
     Map found = new HashMap();

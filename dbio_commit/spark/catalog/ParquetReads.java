@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.CreateTempViewUsing;
 import org.apache.spark.sql.execution.datasources.DataSource;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -51,13 +52,16 @@ public class ParquetReads extends Rule {
   /** Adds the rules to this session, and to all that the application makes later. Returns what Spark lacks, or "". */
   public static synchronized String addTo(SparkSession session) {
     if (KNOWN.add(session.extensions())) {
+      // since org.apache.spark.sql.catalyst.plans.logical.UnresolvedDataSource:
       session.extensions().injectHintResolutionRule(new Builder(true));
+      // end
+      session.extensions().injectResolutionRule(new Builder(true)); // before Spark 4.0, after Spark has resolved SQL on paths
       session.extensions().injectResolutionRule(new Builder(false));
       session.extensions().injectPostHocResolutionRule(new Builder(false)); // after Spark has converted tables of Hive
     }
     try {
       Object analyzer = session.sessionState().analyzer();
-      add(analyzer, "hintResolutionRules", new ParquetReads(session, true));
+      add(analyzer, "extendedResolutionRules", new ParquetReads(session, true));
       add(analyzer, "extendedResolutionRules", new ParquetReads(session, false));
       add(analyzer, "postHocResolutionRules", new ParquetReads(session, false));
       return "";
@@ -75,10 +79,10 @@ public class ParquetReads extends Rule {
     Seq rules = (Seq) field.get(analyzer);
     List found = new ArrayList();
     for (int i = 0; i < rules.size(); i++) {
-      if (rules.apply(i) instanceof ParquetReads) return;
+      if (rules.apply(i) instanceof ParquetReads && ((ParquetReads) rules.apply(i)).isFirst == rule.isFirst) return;
       found.add(rules.apply(i));
     }
-    found.add(rule);
+    found.add(rule.isFirst ? 0 : found.size(), rule);
     field.set(analyzer, ArraySeq$.MODULE$.unsafeWrapArray(found.toArray()));
   }
 
@@ -111,14 +115,16 @@ public class ParquetReads extends Rule {
 
   private class Before extends AbstractPartialFunction {
     public boolean isDefinedAt(Object plan) {
-      String name = plan.getClass().getSimpleName();
-      return plan instanceof UnresolvedRelation || name.equals("UnresolvedDataSource") || name.equals("CreateTempViewUsing");
+      return plan instanceof UnresolvedRelation || isSource(plan) || plan instanceof CreateTempViewUsing;
     }
+
+    /** By its name, as Spark 3.5 has no such class. */
+    private boolean isSource(Object plan) { return plan.getClass().getSimpleName().equals("UnresolvedDataSource"); }
 
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
       LogicalPlan found = null;
       if (plan instanceof UnresolvedRelation) found = named((UnresolvedRelation) plan);
-      else if (isDefinedAt(plan)) found = ((LogicalPlan) plan).productArity() == 5 ? source((LogicalPlan) plan) : view((LogicalPlan) plan);
+      else if (isDefinedAt(plan)) found = isSource(plan) ? source((LogicalPlan) plan) : view((LogicalPlan) plan);
       return found == null ? isDefinedAt(plan) ? plan : otherwise.apply(plan) : found;
     }
   }
@@ -186,7 +192,7 @@ public class ParquetReads extends Rule {
     String text = "CREATE " + (isTrue(plan, 2) ? "OR REPLACE " : "") + (isTrue(plan, 3) ? "GLOBAL " : "") + "TEMPORARY VIEW "
         + name + " AS SELECT * FROM parquet." + SqlTable.quoted(path);
     try {
-      return (LogicalPlan) session.sessionState().sqlParser().parsePlan(text);
+      return (LogicalPlan) ((LogicalPlan) session.sessionState().sqlParser().parsePlan(text)).resolveOperatorsUp(new Before());
     } catch (ParseException e) {
       throw new IllegalStateException(e);
     }
@@ -233,7 +239,7 @@ public class ParquetReads extends Rule {
     ParquetRead read = ParquetRead.of(session, plan);
     try {
       if (!ParquetRead.isListed(relation.location())) return plan;
-      LogicalPlan found = isOn() ? read.after(plan, relation) : null;
+      LogicalPlan found = isOn() && !plan.isStreaming() ? read.after(plan, relation) : null;
       return found == null ? read.seen(plan, relation) : found;
     } catch (IOException e) {
       throw new java.io.UncheckedIOException(e);
