@@ -39,7 +39,7 @@ from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.states import mark
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
-from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.spark.session.worker import ForWorkers, spare_imports
 from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish.sink_log import encode_list
@@ -347,7 +347,7 @@ def files_in_workers(
             for text in batch.column(0).to_pylist():
                 yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")], look)
 
-    return listed.mapInArrow(read, spec.schema)
+    return listed.mapInArrow(ForWorkers(read), spec.schema)
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:
