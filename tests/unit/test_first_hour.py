@@ -90,7 +90,8 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a column without a name": (lambda t: t.write(pd.DataFrame([[1]], columns=[None])), r"rename\(columns=str\)"),
     "a number as a name": (lambda t: t.write(pd.DataFrame([[1]])), r"frame\.rename\(columns=str\)"),
     "sparse": (
-        lambda t: t.write(pd.DataFrame({"x": pd.arrays.SparseArray(np.array([0, 1]))})), r"frame\['x'\]\.sparse\.to_dense\(\)"
+        lambda t: t.write(pd.DataFrame({"x": pd.arrays.SparseArray(np.array([0, 1]))})),
+        r"frame\['x'\]\.sparse\.to_dense\(\)",
     ),
     "only nulls in pandas": (
         lambda t: t.write(pd.DataFrame({"x": [None]})), r"no type, .* frame\.astype\(\{'x': 'string'\}\)"
