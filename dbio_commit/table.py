@@ -53,6 +53,8 @@ from dbio_commit.upkeep.trace import FileTrace, commits_in_partitions, trace_fil
 
 if TYPE_CHECKING:
     import pandas
+    import polars
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
     from dbio_commit.commit.write.clauses import Clause
@@ -184,6 +186,38 @@ class Table:
         """
         found = self.snapshot(as_of)
         return found.to_pandas(columns, filter, where=where, time_zone=time_zone, types_mapper=types_mapper)
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        where: "Where | None" = None,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
+    ) -> "polars.DataFrame":
+        """The rows of `snapshot(as_of)` as a Polars DataFrame in memory: see `Snapshot.to_polars`.
+
+        frame = table.to_polars(["id", "amount"], where=("day", "=", "2026-11-20"))
+        """
+        return self.snapshot(as_of).to_polars(columns, where=where, time_zone=time_zone)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        where: "Where | None" = None,
+        as_of: AsOf = None,
+        time_zone: str | None = None,
+    ) -> "pyarrow.Table":
+        """The rows of `snapshot(as_of)` as an Arrow table in memory: see `Snapshot.to_arrow`."""
+        return self.snapshot(as_of).to_arrow(columns, where=where, time_zone=time_zone)
+
+    def count(self, where: "Where | None" = None, *, as_of: AsOf = None, time_zone: str | None = None) -> int:
+        """How many rows `snapshot(as_of)` has, or how many of them fulfil a condition: see `Snapshot.count`.
+
+        table.count("day = '2026-11-20'")
+        """
+        return self.snapshot(as_of).count(where, time_zone=time_zone)
 
     def scan(
         self,
@@ -610,6 +644,8 @@ class Table:
         """
         options = _options(app, if_match, isolation, retries, message, labels)
         session, (frame, keys, clauses) = _shifted(spark, source, on, when)
+        if isinstance(frame, str | list | tuple) and not isinstance(keys, str | list | tuple):
+            raise InvalidInputError("merge takes the rows first: table.merge(frame, on=['id'])")
         if session is None and is_of("pyspark", frame):
             session = frame.sparkSession
         if session is not None:

@@ -133,7 +133,7 @@ def schema(path: _Path, as_json: _Json = False) -> None:
 def log(
     path: _Path,
     number: Annotated[
-        int | None, typer.Option("-n", "--number", metavar="N", min=1, help="At most so many commits.")
+        int | None, typer.Option("-n", "--limit", "--number", metavar="N", min=1, help="At most so many commits.")
     ] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME|TID", help="Only commits from then on.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME|TID", help="Only commits until then.")] = None,

@@ -44,10 +44,21 @@ class _Language:
 def for_arrow(condition: Condition, schema: pa.Schema) -> pc.Expression:
     """The condition as an expression of Arrow. `schema` has the table's columns.
 
-    Raises ValueError for a condition of which a part is not known.
+    Raises ValueError for a condition of which a part is not known, and for one of more than MOST_PARTS.
     """
+    if count_parts(condition) > MOST_PARTS:
+        raise ValueError(f"it joins more than {MOST_PARTS:,} parts")
     found: pc.Expression = _express(condition, schema, _ARROW)
     return found
+
+
+MOST_PARTS = 2000
+"""Of a condition. Arrow makes a chain of them, goes through it by recursion, and ends the process at 20,000."""
+
+
+def count_parts(condition: Condition) -> int:
+    """How many conditions it joins. A list of values is one."""
+    return sum(map(count_parts, condition.parts)) if isinstance(condition, AllOf | AnyOf) else 1
 
 
 def for_polars(condition: Condition, schema: pa.Schema) -> "polars.Expr":
@@ -143,7 +154,7 @@ def _express(condition: Condition, schema: pa.Schema, to: _Language) -> Any:
             found = to.is_like(to.column(condition.column), condition.expression)
             return found if condition.is_like else ~found
         case ColumnPair():
-            return _COMPARE[condition.operator](to.column(condition.column), to.column(condition.other))
+            return _pair(condition, schema, to)
         case OneOf():
             return _one_of(condition, schema.field(condition.column).type, to)
         case Comparison() if condition.low == condition.high:
@@ -173,6 +184,25 @@ def _comparison(condition: Comparison, kind: Any, to: _Language) -> Any:
     return compare(column, to.value(value, kind))
 
 
+def _pair(condition: ColumnPair, schema: pa.Schema, to: _Language) -> Any:
+    names = (condition.column, condition.other)
+    columns, kinds = [to.column(name) for name in names], [schema.field(name).type for name in names]
+    if not types.is_floating(kinds[0]):
+        return _COMPARE[condition.operator](*columns)
+    one, other = (it if types.is_float64(kind) else to.as_double(it) for it, kind in zip(columns, kinds, strict=True))
+    nan, other_nan, found = to.is_nan(one), to.is_nan(other), _COMPARE[condition.operator](one, other)
+    match condition.operator:
+        case "=":
+            found = found | (nan & other_nan)
+        case "!=":
+            found = found & ~(nan & other_nan)
+        case "<" | "<=":
+            found = found & ~nan | other_nan & (~nan if condition.operator == "<" else other_nan)
+        case ">" | ">=":
+            found = found & ~other_nan | nan & (~other_nan if condition.operator == ">" else nan)
+    return found & ~to.is_null(one) & ~to.is_null(other)
+
+
 def _of_steps(name: str, column: Any, value: Decimal, kind: Any, to: _Language) -> Any:
     """A comparison with any number, as a comparison with one that the type has."""
     low, high = _range(kind)
@@ -189,12 +219,13 @@ def _of_steps(name: str, column: Any, value: Decimal, kind: Any, to: _Language) 
 
 def _one_of(condition: OneOf, kind: Any, to: _Language) -> Any:
     column, values = to.column(condition.column), list(condition.values)
-    if types.is_boolean(kind) or (types.is_floating(kind) and not types.is_float64(kind)):
+    if types.is_boolean(kind):
         parts = [Comparison(condition.column, "=", it, it) for it in values]
         any_of = AnyOf(tuple(parts)) if condition.is_one else AnyOf(tuple(parts)).negated()
         return _express(AllOf((IsNull(condition.column, False), any_of)), pa.schema([(condition.column, kind)]), to)
     if types.is_floating(kind):
         values = [float(it) for it in values] + ([0.0, -0.0] if any(it == 0 for it in values) else [])
+        column, kind = (column if types.is_float64(kind) else to.as_double(column)), pa.float64()
     elif types.is_integer(kind) or types.is_decimal(kind):
         low, high = _range(kind)
         fitting = [Decimal(it) for it in values if _rounded(Decimal(it), kind, ROUND_FLOOR) == it]

@@ -5,7 +5,7 @@ other packages are used, but never imported: a frame comes from a program that h
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -43,6 +43,8 @@ class Frame:
     """Reads the rows, in their order."""
     is_stream: bool = False
     """Whether the rows can be read only once."""
+    typed: str = "table[{0!r}].cast(pyarrow.string())"
+    """How the tool that made them gives a column, by its name, a type."""
 
 
 def _package(kind: type) -> str:
@@ -56,11 +58,11 @@ def read_frame(frame: Any) -> Frame:
     """
     kinds = {(_package(kind), kind.__name__) for kind in type(frame).__mro__}
     if ("pandas", "DataFrame") in kinds:
-        return _of_pandas(frame)
+        return replace(_of_pandas(frame), typed="frame.astype({{{0!r}: 'string'}})")
     if ("polars", "LazyFrame") in kinds:
-        return _of_lazy(frame)
+        return replace(_of_lazy(frame), typed=_TYPED_IN_POLARS)
     if ("duckdb", "DuckDBPyRelation") in kinds or ("_duckdb", "DuckDBPyRelation") in kinds:
-        return _of_relation(frame)
+        return replace(_of_relation(frame), typed="CAST({0} AS VARCHAR)")
     if isinstance(frame, pa.RecordBatchReader):
         return _frame(frame.schema, _once(frame), is_stream=True)
     if isinstance(frame, pa.Table):
@@ -69,7 +71,7 @@ def read_frame(frame: Any) -> Frame:
         return _frame(frame.schema, lambda: iter([frame]))
     if ("polars", "DataFrame") in kinds:
         _refuse_odd(frame.schema.items(), _inside_polars, _NOT_ARROWS)
-        return _of_capsule(frame, is_stream=False)
+        return replace(_of_capsule(frame, is_stream=False), typed=_TYPED_IN_POLARS)
     if hasattr(frame, "__arrow_c_stream__"):
         return _of_capsule(frame, is_stream=True)
     name = f"{_package(type(frame))}.{type(frame).__name__}".removeprefix("builtins.")
@@ -78,7 +80,14 @@ def read_frame(frame: Any) -> Frame:
     )
 
 
+_TYPED_IN_POLARS = "polars.col({0!r}).cast(polars.String)"
+
+
 def _frame(schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], *, is_stream: bool = False) -> Frame:
+    if not schema.names:
+        raise InvalidInputError(
+            "the frame has no columns, and a table needs some: give it those of the table, even if it has no rows"
+        )
     for column in schema:
         if _levels(column.type) > MOST_LEVELS:
             raise InvalidInputError(
@@ -176,15 +185,22 @@ def _inside_duckdb(kind: Any) -> tuple[str, Sequence[Any]]:
 
 def _of_pandas(frame: Any) -> Frame:
     """The index goes unless it has a name. A missing value of pandas, such as NaN in a column of floats, is null."""
-    for name in (*frame.index.names, *frame.columns):
-        if name is not None and not isinstance(name, str):
-            raise InvalidInputError(f"column {name!r:.100} has no text as its name: rename it to a text")
+    for name in (*filter(lambda it: it is not None, frame.index.names), *frame.columns):
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"column {name!r:.100} has no text as its name: rename it, such as with frame.rename(columns=str)"
+            )
     if kept := [name for name in frame.index.names if name is not None]:
         if clash := [name for name in kept if name in frame.columns or kept.count(name) > 1]:
             raise InvalidInputError(f"two columns or levels of the index are named {clash[0]!r}: rename one")
         frame = frame.reset_index(level=kept)
     fields = []
     for name, column in zip(frame.columns, (frame.iloc[:, i] for i in range(frame.shape[1])), strict=True):
+        if type(column.dtype).__name__ == "SparseDtype":
+            raise InvalidInputError(
+                f"column {name!r} is sparse, which a table cannot hold: make it dense, with "
+                f"frame[{name!r}].sparse.to_dense()"
+            )
         with _named(name):
             given = getattr(column.dtype, "categories", column)  # those of a categorical column
             if given.dtype == object:

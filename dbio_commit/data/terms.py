@@ -13,7 +13,7 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.exact import TERMS, term
+from dbio_commit.data.exact import MOST_PARTS, TERMS, count_parts, term
 from dbio_commit.data.pruning import ALWAYS, AllOf, AnyOf, Condition
 from dbio_commit.protocol.partition_values import meant, read, spell
 
@@ -44,10 +44,17 @@ def read_condition(
             return ALWAYS
         with needs("a condition in SQL", extra="cli"):
             from dbio_commit.data.where_exactly import parse_exactly
-        return parse_exactly(where, schema, zone=zone, instead=instead, names=names)
-    if zone is not None:
+        found = parse_exactly(where, schema, zone=zone, instead=instead, names=names)
+    elif zone is not None:
         raise InvalidInputError(f"time_zone={zone!r:.100} is for times in a condition in SQL; `where` is not one")
-    return _of_lists(where, kinds.arrow_schema(schema, where="the table"))
+    else:
+        found = _of_lists(where, kinds.arrow_schema(schema, where="the table"))
+    if (count := count_parts(found)) > MOST_PARTS:
+        raise InvalidInputError(
+            f"the condition {where!r:.100}… joins {count:,} parts, and at most {MOST_PARTS:,} are evaluated without "
+            "Spark: give values of one column as a list, by IN in SQL, or by 'in'"
+        )
+    return found
 
 
 def known_columns(columns: str | Iterable[str], schema: pa.Schema) -> list[str]:
@@ -104,12 +111,13 @@ def _term(given: Any, schema: pa.Schema) -> Condition:
 def column_value(value: Any, kind: Any) -> Any:
     """The same value as one of a column of this type of Arrow. For a column of type float, it is the nearest one.
 
-    None, and pandas' NA and NaT, are null. A text is the value that it means. Raises pa.ArrowException,
-    ArithmeticError, KeyError, TypeError or ValueError, with the reason, for a value that the type does not have:
-    rounding it would find, or make, another one.
+    A text is the value that it means. Raises pa.ArrowException, ArithmeticError, KeyError, TypeError or ValueError,
+    with the reason, for a value that the type does not have: rounding it would find, or make, another one.
     """
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None:
         return None
+    if _is_missing(value):
+        raise ValueError(f"no value equals {value!r}; None is null")
     if pa.types.is_nested(kind):
         raise TypeError("single values of such a type are neither compared nor set")
     if isinstance(value, float) and math.isnan(value):
@@ -129,10 +137,17 @@ def column_value(value: Any, kind: Any) -> Any:
     return found
 
 
+def _is_missing(value: Any) -> bool:
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
 def new_value(value: Any, kind: Any, *, column: str) -> Any:
-    """A value of Python as a new value of the column, which has this type in Spark's JSON. Raises InvalidInputError."""
+    """A value of Python as a new value of the column, which has this type in Spark's JSON. pandas' NA and NaT are null.
+
+    Raises InvalidInputError.
+    """
     try:
-        return column_value(value, kinds.arrow_type(kind))
+        return None if _is_missing(value) else column_value(value, kinds.arrow_type(kind))
     except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"the value {value!r:.200} of column {column!r} does not fit it: {error!s:.300}. Nothing was changed: "

@@ -110,7 +110,7 @@ class Reader:
             case exp.And():
                 return AllOf(tuple(map(self.condition, _terms(tree, exp.And))))
             case exp.Or():
-                return AnyOf(tuple(map(self.condition, _terms(tree, exp.Or))))
+                return any_of(tuple(map(self.condition, _terms(tree, exp.Or))))
             case exp.Not():
                 return self.condition(tree.this).negated()
             case exp.Column():
@@ -176,6 +176,14 @@ class Reader:
         if found is None or (is_integer(kind) and right.unnest().is_string and not has_whole(kind, found[0])):
             return UNKNOWN  # Spark's cast of a text may give null
         return Comparison(column, operator, *found)
+
+
+def any_of(parts: tuple[Condition, ...]) -> Condition:
+    """At least one part holds. If all ask for values of one column, they become one list: tools read that faster."""
+    equal = [it for it in parts if isinstance(it, Comparison) and it.operator == "=" and it.low == it.high]
+    if len(equal) < max(2, len(parts)) or len({it.column for it in equal}) > 1:
+        return AnyOf(parts)
+    return OneOf(equal[0].column, tuple(sorted({it.low for it in equal})))
 
 
 def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:

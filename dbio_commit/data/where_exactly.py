@@ -82,11 +82,11 @@ class _ExactReader(Reader):
     def _compare_alike(self, column: str, other: str) -> bool:
         kinds = self.types.get(column, ""), self.types.get(other, "")
         if kinds[0] != kinds[1]:
-            return all(map(is_integer, kinds))
+            return all(map(is_integer, kinds)) or all(kind in ("float", "double") for kind in kinds)
         return is_integer(kinds[0]) or kinds[0] in _ORDERED or decimal_digits(kinds[0]) is not None
 
 
-_ORDERED = ("string", "date", "timestamp", "timestamp_ntz")
+_ORDERED = ("string", "date", "timestamp", "timestamp_ntz", "float", "double")
 
 
 def _is_exact(condition: Condition) -> bool:

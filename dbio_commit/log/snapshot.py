@@ -251,6 +251,14 @@ class Snapshot:
         with refusing_depth(condition):
             return replace(self, files=prune(self.files, self.of_files, outline, column_types(self.schema)))
 
+    def count(self, where: "Where | None" = None, *, time_zone: str | None = None) -> int:
+        """How many rows there are, or how many of them fulfil the condition, as for `scan`.
+
+        Without a condition, this reads footers only of files whose writer did not record its number of rows. Raises
+        what `scan` and its methods raise.
+        """
+        return self.scan(None, where, time_zone=time_zone).count() if self.files else 0
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -261,9 +269,9 @@ class Snapshot:
         """Some rows and columns: what `to_arrow`, `to_lazy`, `to_batches` and the other methods read.
 
         `columns` are the columns, in this order; by default all. Names match in any case. `where` is a condition in
-        Spark's SQL, or a list of (column, operator, value), all of which must hold, or a list of such lists, of which
-        one must hold. The operators are =, ==, !=, <, <=, >, >=, in and not in; None is null. `time_zone` is for times
-        without a zone in the SQL.
+        Spark's SQL; or (column, operator, value); or a list of these, all of which must hold; or a list of such lists,
+        of which one must hold. The operators are =, ==, !=, <, <=, >, >=, in and not in; None is null. `time_zone` is
+        for times without a zone in the SQL.
 
         The rows are exactly those that Spark's WHERE keeps. A part of the SQL for which that is not certain without
         Spark is refused. Files and row groups are left out by partitions and statistics. Raises InvalidInputError,

@@ -4,13 +4,14 @@ This module can be imported without PySpark. Each function imports what it needs
 MissingPackageError if PySpark is not installed.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
@@ -38,9 +39,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from dbio_commit.commit.write.options import CommitOptions
+    from dbio_commit.data.terms import Where
     from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.upkeep.erase.report import EraseReport
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """For a function whose first argument is the session: it says so if it gets a path. `without` is the call that
+    needs no Spark."""
+
+    def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if args and isinstance(args[0], str | os.PathLike | Table):
+                name = f"dbio.{function.__name__}"
+                advice = f"; without Spark, call {without}" if without else ""
+                raise InvalidInputError(f"{name} takes the Spark session first: {name}(spark, path, …){advice}")
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    return wrap
 
 
 @takes_if_tid
@@ -52,7 +75,7 @@ def write(
     app: AppVersion | None = None,
     *,
     if_match: str | None = None,
-    replace_where: str | None = None,
+    replace_where: "Where | None" = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
     message: str | None = None,
@@ -69,11 +92,12 @@ def write(
     Arrow: that is written in this process, without Spark.
 
     - `mode`: "append" adds the rows; "overwrite" replaces all rows; "overwrite_partitions" replaces the rows of the
-      partitions that the data falls into; "error" refuses a table that has commits, and "ignore" leaves it as it is.
+      partitions that the data falls into; "error" (or "errorifexists") refuses a table that has commits, and
+      "ignore" leaves it as it is.
     - `partition_by`: the partition columns, needed only when the table is created. An overwrite with other columns
       changes them ([] for none). Such a commit takes a minute more, and aborts every pending transaction.
     - `replace_where`: a condition in Spark's SQL. With mode "overwrite", only rows for which it holds are replaced. It
-      must hold for all rows of the data.
+      must hold for all rows of the data. Without Spark, it is as in `Table.delete`, in SQL or as a list.
     - `compression`: "snappy", "zstd", "gzip" or "none", of the Parquet files.
     - `max_records_per_file`: the most rows in a file; 0 is no limit.
     - `target_file_size`: in bytes. The rows are shuffled, so that the files are about so large; a partition with less
@@ -104,6 +128,8 @@ def write(
 
         commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
+    if isinstance(df, str | os.PathLike):
+        raise InvalidInputError("dbio.write takes the rows first: dbio.write(frame, path)")
     if not is_of("pyspark", df):
         return Table(path, storage_options).write(
             df,
@@ -128,6 +154,10 @@ def write(
 
     _refuse_stream(df)
     check_replaced(mode, replace_where)
+    if not isinstance(replace_where, str | None):
+        raise InvalidInputError(
+            f"replace_where={replace_where!r:.100} is no text: for a DataFrame of PySpark, give Spark's SQL"
+        )
     mode = plain_mode(mode)
     options = WriteOptions(
         compression=compression,
@@ -158,6 +188,7 @@ def write(
         return no_commit(table.store, table.clock, None)
 
 
+@_takes_session("dbio.Table(path).delete(where)")
 @takes_if_tid
 def delete(
     spark: "SparkSession",
@@ -205,6 +236,7 @@ def delete(
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
 
 
+@_takes_session("dbio.Table(path).update(…)")
 @takes_if_tid
 def update(
     spark: "SparkSession",
@@ -267,6 +299,7 @@ def update(
     )
 
 
+@_takes_session("dbio.Table(path).merge(frame, on)")
 @takes_if_tid
 def merge(
     spark: "SparkSession",
@@ -349,6 +382,7 @@ def merge(
     return _rewrite(spark, path, storage_options, options, run, Reads.of(source))
 
 
+@_takes_session("dbio.Table(path).set(settings)")
 def constrain(
     spark: "SparkSession",
     path: Path,
@@ -386,6 +420,7 @@ def constrain(
         )
 
 
+@_takes_session("dbio.Table(path).to_pandas()")
 def read(
     spark: "SparkSession",
     path: Path,
@@ -409,8 +444,6 @@ def read(
         from dbio_commit.spark.read.scan import scan
         from dbio_commit.spark.session.conf import open_table
 
-    if isinstance(spark, str | os.PathLike):
-        raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
         return scan(spark, table, table.snapshot(as_of), where=where, is_now=as_of is None)
@@ -513,6 +546,7 @@ def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any)
     return write_batch
 
 
+@_takes_session()
 def for_each_batch(
     spark: "SparkSession",
     path: Path,
@@ -581,6 +615,7 @@ def for_each_batch(
     return start_each(spark, listed.writeStream, call, lambda writer: _start(writer, checkpoint, trigger, name))
 
 
+@_takes_session("dbio.Table(path).changes(start)")
 def changes(
     spark: "SparkSession",
     path: Path,
@@ -613,6 +648,7 @@ def changes(
         return changes_between(spark, table, start_at(start), end_at(end), net=net)
 
 
+@_takes_session("dbio.Table(path).compact()")
 def compact(
     spark: "SparkSession",
     path: Path,
@@ -652,6 +688,7 @@ def compact(
         return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=note)
 
 
+@_takes_session("dbio.Table(path).erase(where)")
 def erase(
     spark: "SparkSession",
     path: Path,
@@ -740,6 +777,7 @@ def enable(
         enable_reads(spark)
 
 
+@_takes_session()
 def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Adds the table at the path to Spark's catalog, under a name such as "sales.events", for SQL.
 
@@ -804,7 +842,7 @@ def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
 def _start(
     writer: "DataStreamWriter", checkpoint: Path, trigger: Mapping[str, Any] | None, name: str | None, **options: str
 ) -> "StreamingQuery":
-    writer = writer.option("checkpointLocation", os.fspath(checkpoint))
+    writer = writer.option("checkpointLocation", os.path.expanduser(os.fspath(checkpoint)))
     if trigger:
         writer = writer.trigger(**trigger)
     if name is not None:

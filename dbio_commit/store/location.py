@@ -1,4 +1,7 @@
-"""Parses the URLs and paths that users write: scheme, container and prefix. Pure except for the working directory."""
+"""Parses the URLs and paths that users write: scheme, container and prefix.
+
+Pure except for the working directory and the home directory, which `~` at the beginning of a plain path is.
+"""
 
 import os.path
 import re
@@ -119,8 +122,8 @@ _INSTEAD: dict[tuple[str, ...], str] = {
 
 
 def parse_location(path: str | os.PathLike[str]) -> Location:
-    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: and plain
-    paths.
+    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: and plain paths,
+    in which `~` is the home directory.
 
     Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for other types.
     """
@@ -131,7 +134,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
     if match is None or is_plain(text):
-        return Location("file", "", os.path.abspath(text))
+        return Location("file", "", os.path.abspath(os.path.expanduser(text)))
     scheme, rest = _SCHEMES.get(match[1].lower()), text[match.end() :]
     if scheme is None:
         known = "a plain path, file:, s3://, s3a://, az://, abfs://, abfss:// or gs://"

@@ -135,10 +135,22 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     columns = names.common_partition_columns(names.split(file.path)[0] for file in snapshot.files)
     if columns is None:
         raise InvalidInputError(
-            f"the files of {store.url} do not all have the same partition columns, as the files of a table must: first "
-            "move those that belong elsewhere"
+            f"the files of {store.url} do not all have the same partition columns, as the files of a table must: "
+            f"{_layouts([file.path for file in snapshot.files])}. First move those that belong elsewhere"
         )
     return names.check_partition_columns(columns)
+
+
+def _layouts(paths: Sequence[str]) -> str:
+    """How many files lie in which partition columns; of all layouts but the most frequent, with names of files."""
+    by_layout: dict[tuple[str, ...], list[str]] = {}
+    for path in sorted(paths):
+        by_layout.setdefault(tuple(names.parse_partition(names.split(path)[0])), []).append(path)
+    first, *others = sorted(by_layout.items(), key=lambda it: -len(it[1]))
+    return "; ".join(
+        f"{len(own)} files lie in {', '.join(layout) or 'no partition column'}{named}"
+        for layout, own, named in [(*first, ""), *((*it, f": {_some(it[1])}") for it in others[:_MOST_NAMED])]
+    )
 
 
 def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:

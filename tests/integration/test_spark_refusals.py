@@ -18,10 +18,12 @@ def path(tmp_path: Path) -> str:
 
 
 def test_what_is_no_frame_is_refused_by_name(path: str) -> None:
-    with pytest.raises(dbio.InvalidInputError, match=r"a str is no frame of rows: give a DataFrame of pandas"):
+    with pytest.raises(dbio.InvalidInputError, match=r"takes the rows first: dbio\.write\(frame, path\)"):
         dbio.write(path, path)
-    with pytest.raises(dbio.InvalidInputError, match="replace_where needs a DataFrame of PySpark"):
-        dbio.write(pandas.DataFrame({"a": [1]}), path, "overwrite", replace_where="a > 1")
+    with pytest.raises(dbio.InvalidInputError, match=r"a dict is no frame of rows: give a DataFrame of pandas"):
+        dbio.write({"a": [1]}, path)
+    with pytest.raises(dbio.InvalidInputError, match="is not evaluated row by row without Spark"):
+        dbio.write(pandas.DataFrame({"a": [1]}), path, "overwrite", replace_where="abs(a) > 1")
     assert not Path(path).exists()
 
 

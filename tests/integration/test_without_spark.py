@@ -1,9 +1,11 @@
 """Writes and rewrites without Spark do what those with Spark do: files, conditions, values, merges."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 
 import dbio_commit as dbio
@@ -11,10 +13,12 @@ from dbio_commit.data.evaluate import holds
 from dbio_commit.data.values import read_value
 from dbio_commit.data.where_exactly import parse_exactly
 from dbio_commit.protocol.markers.commit import bounds_in
+from tests.histories import columns
 from tests.integration.test_types_roundtrip import COLUMNS
 from tests.spark_tables import configured
 from tests.unit.data import test_evaluate as conditions
 from tests.unit.data import test_values as values
+from tests.unit.data.test_predicates import PATTERNS, TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +71,66 @@ def test_conditions_and_values_are_those_of_spark(spark: "SparkSession", tmp_pat
         for i, text in enumerate(texts):
             value = read_value(text, values.KINDS, now=datetime.now(UTC))
             assert (value.kind, value.of(values.ROWS).to_pylist()) == (kinds[i], [row[i] for row in lines]), text
+
+
+def test_like_finds_the_texts_that_it_finds_in_spark(spark: "SparkSession") -> None:
+    patterns = [it for it in PATTERNS if it]
+    df = spark.createDataFrame([(text,) for text in TEXTS], "s string").coalesce(1)
+    escaped = ["s LIKE 'a!_b' ESCAPE '!'", "s LIKE '!%%' ESCAPE '!'", "s NOT LIKE 'a!%b' ESCAPE '!'"]
+    asked = [*(f"s LIKE '{pattern}'" for pattern in patterns), *escaped]
+    found = df.selectExpr(*asked).collect()
+    schema = columns(s="string")
+    for i, text in enumerate(asked):
+        condition = parse_exactly(text, schema, zone=None, instead="")
+        assert holds(condition, pa.record_batch({"s": TEXTS})).to_pylist() == [row[i] for row in found], text
+
+
+def test_updates_and_merges_of_either_kind_set_the_same_values(spark: "SparkSession", tmp_path: Path) -> None:
+    kinds = {"id": pa.int64(), "v": pa.float64(), "f": pa.float32(), "money": pa.decimal128(9, 2), "s": pa.string(),
+             "at": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "day": pa.date32(), "t": pa.string(),
+             "w": pa.float64(), "flag": pa.bool_(), "raw": pa.binary()}  # fmt: skip
+    rows = pa.table({name: pa.array(range(6) if name == "id" else [None] * 6, kind) for name, kind in kinds.items()})
+    texts = {"v": "-1e3", "f": "0.5F", "money": "1", "s": "'a -- b'", "at": "TIMESTAMP_LTZ '2026-01-01T00:00:00Z'",
+             "local": "TIMESTAMP_NTZ '2026-01-01 00:00:00'", "day": "DATE '2026-11-20'", "t": "''"}  # fmt: skip
+    values = {"s": "it's \\ \"x\" \n ä", "v": 0.1, "w": float("nan"), "f": 0.1, "money": Decimal("-7.25"),
+              "at": datetime(1, 1, 1, tzinfo=UTC), "local": datetime(9999, 12, 31, 23, 59, 59, 999999),
+              "day": date(1500, 2, 28), "t": "", "flag": False, "raw": b"\x00\xff"}  # fmt: skip
+    when = [
+        dbio.when_matched("source.n < target.id").delete(),
+        dbio.when_matched("source.op LIKE 'u%'").update({"s": "concat(source.op, '!')", "v": 2.5, "day": None}),
+        dbio.when_not_matched("n > 5").insert({"id": "source.k", "w": "source.x", "s": "op"}),
+        dbio.when_not_matched_by_source("target.id IN (5)").update({"money": Decimal("9.5")}),
+    ]
+    changes = pa.table({"k": [2, 3, 4, 8, 9], "n": [7, 0, 7, 7, 5], "x": [0.5] * 5, "op": ["u", "d", None, "i", "j"]})
+    tables = [dbio.Table(tmp_path / name) for name in ("spark", "hand")]
+    counted: list[Any] = []
+    for i, table in enumerate(tables):
+        table.write(rows)
+        call, session = cast(Any, table), (() if i else (spark,))
+        source = changes if i else spark.createDataFrame(changes.to_pylist(), "k bigint, n bigint, x double, op string")
+        call.update(*session, texts, "id = 0")
+        call.update(*session, values=values, where="id = 1")
+        commit = call.merge(*session, source, "target.id = source.k AND source.x < 1", when)
+        counted.append({k: v for k, v in commit.metrics.items() if k.startswith("numTarget")})
+    found = [sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) for table in tables]
+    assert str(found[0]) == str(found[1])
+    assert counted[0] == counted[1] == {
+        "numTargetRowsInserted": 1, "numTargetRowsUpdated": 2, "numTargetRowsDeleted": 1, "numTargetRowsCopied": 3,
+    }  # fmt: skip
+
+
+def test_a_replacement_of_either_kind_leaves_the_same_rows_and_counts(spark: "SparkSession", tmp_path: Path) -> None:
+    found, data = [], pa.table({"id": [2, 9], "p": [0, 1]})
+    for i, name in enumerate(("spark", "hand")):
+        path = tmp_path / name
+        dbio.Table(path).write(pa.table({"id": range(10), "p": [it % 3 for it in range(10)]}), partition_by="p")
+        frame = data if i else spark.createDataFrame(data.to_pylist(), "id bigint, p bigint")
+        commit = dbio.write(frame, path, "overwrite", replace_where="id = 2 OR id > 7 AND p < 2")
+        assert commit.kind == "replace"
+        counts = {k: v for k, v in commit.metrics.items() if k in ("numDeletedRows", "numInsertedRows")}
+        found.append((sorted(dbio.Table(path).to_arrow(["id", "p"]).to_pydict().items()), counts))
+    assert str(sorted(found[0][0][0][1])) == str(sorted(found[1][0][0][1]))
+    assert found[0][1] == found[1][1] == {"numDeletedRows": 2, "numInsertedRows": 2}
 
 
 @pytest.mark.long  # unit tests have the same rows and counts as expectations

@@ -5,6 +5,7 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError, TableExistsError
 from dbio_commit.base.options import Mode
+from dbio_commit.commit.begin import look
 from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
 from dbio_commit.commit.write.place import Place
@@ -12,6 +13,7 @@ from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.commit.write.rewrite import replace_rows
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.frames import Frame, fitted, read_frame
+from dbio_commit.data.mapping import field_names, has_void
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.terms import Where
 from dbio_commit.protocol.commits import Commit
@@ -39,6 +41,7 @@ def write_frame(
         )
 
     def attempt() -> Commit:
+        _refuse_untyped(place, rows)
         plan = plan_write(
             place,
             rows.columns,
@@ -57,6 +60,21 @@ def write_frame(
         if mode != "ignore":
             raise
         return no_commit(place.store, place.clock, None)
+
+
+def _refuse_untyped(place: Place, frame: Frame) -> None:
+    """Raises InvalidInputError for a column of only missing values that has no type, neither here nor in the table."""
+    untyped = [it["name"] for it in frame.columns["fields"] if has_void(it["type"])]
+    if not untyped:
+        return
+    target = look(place.store, place.clock)
+    known = target.metadata.schema if target.scope else {"fields": ()}
+    own = {name.lower() for name in field_names(known)} if known else {name.lower() for name in untyped}
+    if odd := [name for name in untyped if name.lower() not in own]:
+        raise InvalidInputError(
+            f"column {odd[0]!r} has no type, since all its values are missing, and the table has no such column to "
+            f"take it from: give it one, such as with {frame.typed.format(odd[0])}"
+        )
 
 
 def _write(plan: WritePlan, frame: Frame) -> Commit:

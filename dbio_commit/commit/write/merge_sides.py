@@ -117,6 +117,8 @@ class MergeMatch:
             of_source = {name for name in used if name.startswith(SOURCE)}
             if isinstance(part, ColumnPair) and part.operator == "=" and len(of_source) == 1:
                 pair = (part.column, part.other)
+                if sides.kinds[part.column] in ("float", "double"):
+                    raise InvalidInputError(f"on={on!r:.200} compares floating-point keys, which only Spark does")
                 keys.append(pair if part.other in of_source else (pair[1], pair[0]))
             elif of_source not in (set(), used):
                 raise InvalidInputError(

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from queue import Empty, Full, Queue
 from threading import Event
@@ -18,7 +19,7 @@ import pyarrow as pa
 from dbio_commit.data.exact import for_arrow
 from dbio_commit.data.pruning import Condition, column_types
 from dbio_commit.data.row_groups import choose_groups
-from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
+from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol.state import DataFile
 
@@ -41,6 +42,19 @@ def read_table(request: Request) -> pa.Table:
 
     batches = [batch for some in request.store.in_parallel(all_of, request.files) for batch in some]
     return pa.Table.from_batches(batches, schema=request.target).select(list(request.wanted))
+
+
+def count(request: Request) -> int:
+    """How many rows there are. Reads the columns of the condition; without one, only footers of files whose number of
+    rows is not recorded."""
+    if request.condition is not None:
+        used = next(request.condition.columns(), request.wanted[0])
+        asked = replace(request, wanted=[used])
+        return sum(batch.num_rows for batch in read_batches(asked, asked.files, asked.target))
+    recorded = request.snapshot.rows_of(request.files)
+    unknown = [file.path for file in request.files if recorded.get(file.path) is None]
+    read = request.store.ask_each(lambda path: open_footer(request.store, path).metadata.num_rows, unknown)
+    return sum(recorded.get(file.path) or 0 for file in request.files) + sum(read)
 
 
 def read_batches(

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
-from dbio_commit.log.frames.reading import batch_reader, read_table
+from dbio_commit.log.frames.reading import batch_reader, count, read_table
 from dbio_commit.log.frames.request import Request
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The columns, with the types that all forms have."""
         return pa.schema([self.request.target.field(name) for name in self.request.wanted])
+
+    def count(self) -> int:
+        """How many rows there are. Reads only the columns of the condition; without one, no rows."""
+        return count(self.request)
 
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table in memory."""

@@ -58,13 +58,14 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
 
 def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None:
     """Raises InvalidInputError for a text that reads other tables. `asked` is a DataFrame that uses all texts."""
-    ask = [text for text in texts if asks_tables(text, guess=is_connect(asked.sparkSession))]
-    if not ask and not is_connect(asked.sparkSession) and any(map(_QUERY.search, classes_of(asked))):
-        ask = [*texts]
-    if ask:
+    guess = is_connect(asked.sparkSession)  # a client sees no plan
+    if not guess and not _has_query(asked):
+        return
+    ask = [text for text in texts if asks_tables(text, guess=guess)]
+    if ask or not guess:
         raise InvalidInputError(
-            f"{name}={ask[0]!r:.200} reads other tables, which may change while rows are written; read them first, and "
-            "give the values"
+            f"{name}={(ask or texts)[0]!r:.200} reads other tables, which may change while rows are written; read them "
+            "first, and give the values"
         )
 
 
@@ -76,8 +77,13 @@ def asks_tables(text: str, *, guess: bool) -> bool:
     return tree.find(*_QUERIES) is not None
 
 
-_QUERY = re.compile(r"\.(\w*Subquery\w*|ListQuery|Exists|\w*OuterReference)$")
-"""The classes of Spark's expressions that read other tables."""
+def _has_query(asked: DataFrame) -> bool:
+    """Whether the analysed plan has an expression that reads another plan. The JVM knows that of each tree."""
+    patterns: Any = asked.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    plan: Any = asked._jdf.queryExecution().analyzed()
+    return any(plan.containsPattern(it) for it in (patterns.PLAN_EXPRESSION(), patterns.OUTER_REFERENCE()))
+
+
 _QUERIES = (exp.Query, exp.Table, exp.Values)
 _WORDS_OF_QUERIES = ("select", "values", "table")
 """Each query has one of these words."""
@@ -155,10 +161,10 @@ def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -
     No name of `others` may be in the text: `current_date` is a column for Spark if there is one of that name, and a
     function for sqlglot.
     """
-    tree = parse(where)
-    if tree is None or tree.find(exp.Lambda) or any(has_word(where, name) for name in ("identifier", *others)):
+    if "*" in where or any(has_word(where, name) for name in ("identifier", *others)):  # * may stand for all columns
         return False
-    if "*" in where:  # it may stand for all columns
+    tree = parse(where)
+    if tree is None or tree.find(exp.Lambda):
         return False
     known = {name.lower() for name in columns}
     return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))

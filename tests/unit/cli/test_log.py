@@ -118,7 +118,7 @@ def listed(*args: object) -> list[str]:
 def test_the_commits_are_chosen_by_number_time_application_and_operation(table: Table, tids: list[str]) -> None:
     first, second, third, restored = tids
     times = {commit.tid: commit.timestamp.isoformat() for commit in table.history()}
-    assert listed(table.url, "-n", "2") == [restored, third]
+    assert listed(table.url, "--limit", "2") == [restored, third]
     assert listed(table.url, "--since", times[third]) == [restored, third]
     shown = f"{time_text(table.history()[0].timestamp)}"
     assert restored in listed(table.url, "--since", shown)

@@ -247,7 +247,9 @@ def test_a_corrupt_marker_anywhere_is_refused(directory: str) -> None:
 def test_files_in_different_partition_columns_are_refused(path: str) -> None:
     place = plain_partitioned()
     place.write(path)
-    refused(place, InvalidInputError, match="partition columns")
+    refused(
+        place, InvalidInputError, match=rf"partition columns.*files lie in day; 1 files lie in .*: {path}\. First move"
+    )
 
 
 @pytest.mark.parametrize("name", ["a\nb.parquet", "a\\b.parquet", "a\x7fb.parquet", "\udcff.parquet"])
