@@ -7,7 +7,7 @@ of the two, or of one of them if the other was refused. Everything is real here,
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from io import BytesIO
@@ -147,6 +147,8 @@ class Operation:
     """The method of `Table` that it is about."""
     form: str = "table"
     """"table", or "directory" for what is done in a directory without a descriptor."""
+    then: Run | None = None
+    """What the same user does next. Between the two, the other operation may come."""
 
 
 def _stream(place: Place, table: Table, image: Image) -> None:
@@ -159,11 +161,6 @@ def _stream(place: Place, table: Table, image: Image) -> None:
     pq.write_table(rows(61, p=None), body)
     place.store.put(path.removeprefix(f"{table.url}/"), body.getvalue())
     transaction.commit()
-
-
-def _anew(place: Place, table: Table, image: Image) -> None:
-    table.drop(everything=True)
-    table.write(rows(71, 72))
 
 
 def _writes(name: str, data: pa.Table, *, form: str = "table", **options: Any) -> Operation:
@@ -190,6 +187,7 @@ OPERATIONS = [
     _writes("overwrite, new name", rows(27).rename_columns(["ID", "v", "p"]), mode="overwrite"),
     _writes("overwrite, other layout", rows(28), mode="overwrite", partition_by=["id"]),
     _writes("overwrite partitions", rows(31), mode="overwrite_partitions"),
+    _writes("overwrite a condition", rows(32), mode="overwrite", replace_where="id > 5"),
     _does("delete", "delete", where="id = 5"),
     _does("delete a partition", "delete", where="p = 'b'"),
     _does("update", "update", values={"v": "v + 1"}, where="id < 6"),
@@ -207,7 +205,12 @@ OPERATIONS = [
     _does("vacuum", "vacuum"),
     _does("vacuum all", "vacuum", retention_hours=0, force=True, checkpoint_after=1),
     Operation("abort", lambda place, table, image: table.abort(image.pending), "abort"),
-    Operation("drop and make anew", _anew, "drop"),
+    Operation(
+        "drop and make anew",
+        lambda place, table, image: table.drop(everything=True),
+        "drop",
+        then=lambda place, table, image: table.write(rows(71, 72)),
+    ),
     Operation("stream", _stream, "begin"),
     Operation("copy", lambda place, table, image: copy_table(table.store, place.whole, place.clock), "copy"),
     Operation("incremental copy", lambda place, table, it: update_copy(table.store, place.copies, place.clock), "copy"),
@@ -291,6 +294,8 @@ def play(form: str, first: Operation, second: Operation | None = None, *, stop: 
 def _attempt(operation: Operation, place: Place, table: Table, image: Image) -> str:
     try:
         operation.run(place, table, image)
+        if operation.then:
+            operation.then(place, table, image)
     except DbioError as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -317,6 +322,19 @@ def _in_order(form: str, *names: str) -> State:
     return play(form, one, other[0] if other else None).state
 
 
+@cache
+def _between(form: str, name: str, second: str) -> State | None:
+    """What is left if the second comes between the two things that the first does; None if the first does one."""
+    first = BY_NAME[name]
+    if first.then is None:
+        return None
+    with forms(form):
+        place = base(form).place()
+        for run in replace(first, then=None), BY_NAME[second], replace(first, run=first.then, then=None):
+            _attempt(run, place, place.table("one"), base(form))
+        return state_of(place)
+
+
 BY_NAME = {it.name: it for it in OPERATIONS}
 
 
@@ -327,7 +345,8 @@ def allowed(form: str, first: Operation, second: Operation, refused: tuple[bool,
         return alone
     if refused[1]:
         return {_in_order(form, first.name)}
-    return {_in_order(form, first.name, second.name), _in_order(form, second.name, first.name)}
+    between = _between(form, first.name, second.name)
+    return {_in_order(form, first.name, second.name), _in_order(form, second.name, first.name), between or ()}
 
 
 _OVERWRITES = ("overwrite in a directory", "overwrite_partitions in a directory")

@@ -12,8 +12,9 @@ from dbio_commit.table import Table
 from .pairs import BY_NAME, NOT_SERIAL, OPERATIONS, Wrong, calls_of, pairs, require_serial
 
 READS = {
-    "over", "url", "snapshot", "to_pandas", "scan", "read", "history", "trace", "changes", "lag", "schema", "settings",
-    "check", "show", "inspect", "diff", "plan_restore", "place", "refuse_partition", "note", "run", "resume",
+    "over", "url", "snapshot", "to_pandas", "to_arrow", "to_polars", "count", "scan", "read", "history", "trace",
+    "changes", "lag", "schema", "settings", "check", "show", "inspect", "diff", "plan_restore", "place",
+    "refuse_partition", "note", "run", "resume",
 }  # fmt: skip
 """What changes nothing in a table, or only goes on with a transaction that `begin` made."""
 
@@ -24,7 +25,7 @@ def test_every_operation_of_a_table_is_in_the_pairs() -> None:
 
 
 def test_every_mode_and_format_is_in_the_pairs() -> None:
-    assert {"append", "overwrite", "overwrite_partitions", "error", "ignore"} == set(get_args(Mode))
+    assert {"append", "overwrite", "overwrite_partitions", "error", "errorifexists", "ignore"} == set(get_args(Mode))
     assert BY_NAME["publish"], [*Format]
     assert all(names <= BY_NAME.keys() and why for names, why in NOT_SERIAL.items())
 
