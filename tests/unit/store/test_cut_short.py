@@ -12,6 +12,7 @@ from dbio_commit.log.frames import reading
 from dbio_commit.store.copying import copy_object
 from dbio_commit.store.upload import Download
 from dbio_commit.testing import MemoryStore
+from dbio_commit.upkeep.publish.reading import read_lines, read_whole
 
 ROWS = pa.table({"id": range(1000), "v": [f"value {n}" for n in range(1000)]})
 
@@ -99,6 +100,16 @@ class Short(MemoryStore):
 
         opened: Any = Download(Stream, guard)  # type: ignore[arg-type]
         return opened  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("read", [read_whole, lambda store, entry: list(read_lines(store, entry))])
+def test_lines_of_a_publication_that_are_missing_are_no_end(store: MemoryStore, read: Callable[..., object]) -> None:
+    store.put("_delta_log/0.json", b"1\n2\n")
+    entry = store.stat("_delta_log/0.json")
+    assert read(store, entry) in (b"1\n2\n", [b"1\n", b"2\n"])
+    store.put("_delta_log/0.json", b"1\n")
+    with pytest.raises(StoreError, match=r"0\.json was read with 2 of 4 bytes"):
+        read(store, entry)
 
 
 def test_an_answer_that_ends_early_is_no_shorter_object(store: MemoryStore) -> None:
