@@ -765,6 +765,7 @@ class Model:
             case InvalidInputError():  # by then, or later still: what an older commit had removed is told no longer
                 vacuumed = [path for path, at in self._removed_at.items() if at > asked.restores and path not in there]
                 is_so = bool(vacuumed) or not self.as_of(asked.restores).live  # nor is an empty one, before all commits
+                is_so |= self._is_doubtful(asked.restores)
                 self.world.happened("a state was past restoring")
             case HistoryLostError():
                 is_so = not self.as_of(asked.restores).live <= there
@@ -775,6 +776,16 @@ class Model:
                 self.world.happened("something was committed while a state was restored")
         if not is_so:
             raise Violation(f"I9: the state as of {asked.restores} could not be restored since step {since}: {error!r}")
+
+    def _is_doubtful(self, at: datetime) -> bool:
+        """Whether a marker came over an hour after its writer had made it, and the time is between."""
+        hour, skew = timedelta(hours=1), self.world.risks.skew
+        told = (
+            (datetime.fromisoformat(it.info["timestamp"]), it.modified)
+            for it in self.decided.values()
+            if not it.is_abort and "timestamp" in it.info
+        )
+        return any(made - 26 * hour - skew <= at <= came and came - made > hour - skew for made, came in told)
 
     def check_first(self, tid: str) -> None:
         """I7: it was to be the first commit of its table; those that depend on nothing may slip in."""

@@ -484,13 +484,6 @@ def believe_what_is_remembered_of_a_marker() -> Iterator[None]:
         yield
 
 
-@mutation("sleepers", "I3", first=140)
-def abort_what_a_listing_showed_as_pending() -> Iterator[None]:
-    """Who aborts does not look for the markers by their names."""
-    with patch.object(decision, "_find_ended", lambda store, tids: {}):
-        yield
-
-
 @mutation("busy", "R2", "R3", "I6", first=94)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
