@@ -176,9 +176,9 @@ class Service:
                 if state.outcome is Outcome.FAILED
             ]
         if table is None:
-            return rendered([*patterns, *subjects], lambda its: render_index(its, at=now, link=link_to), _not_shown)
+            return rendered([*patterns, *subjects], lambda its: render_index(its, at=now, link=link_to), _not_shown)[0]
         page = partial(render_page, at=now, back="/report")
-        return rendered(subjects, page, _not_shown) if subjects else None
+        return rendered(subjects, page, _not_shown)[0] if subjects else None
 
     # --- one table ------------------------------------------------------------------------------------------------
 

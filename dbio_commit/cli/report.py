@@ -64,9 +64,9 @@ def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
         return one_line(error)
 
 
-def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
-    """Raises InvalidInputError if the file cannot be written."""
-    page = rendered(
+def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> Sequence[Subject]:
+    """Returns what the page shows. Raises InvalidInputError if the file cannot be written."""
+    page, shown = rendered(
         subjects,
         lambda them: render_page(them, at=at),
         lambda it, error: _log.error("%s cannot be shown", it.name, exc_info=error),
@@ -77,6 +77,7 @@ def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
         raise InvalidInputError(
             f"cannot write {file}: {error.strerror}; name a file in an existing directory"
         ) from error
+    return shown
 
 
 def print_report(file: Path, subjects: Sequence[Subject]) -> None:

@@ -445,13 +445,10 @@ class OpenStatistics:
 
 def _is_fact(field: Any) -> bool:
     """Whether this is a column of statistics."""
-    fact, kind, *column = field.name.split(".", 2)
-    return (
-        fact in FACTS
-        and kind in (("int",) if fact == "nulls" else KINDS)
-        and len(column) == 1
-        and field.type == KINDS[kind]
-    )
+    fact, _, rest = field.name.partition(".")
+    kind, dot, _ = rest.partition(".")
+    kinds = ("int",) if fact == "nulls" else KINDS
+    return bool(fact in FACTS and kind in kinds and dot and field.type == KINDS[kind])
 
 
 def _are_whole(texts: Any) -> bool:

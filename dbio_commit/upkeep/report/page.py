@@ -113,11 +113,11 @@ def rendered(
     subjects: Sequence[Subject],
     render: Callable[[Sequence[Subject]], str],
     failed: Callable[[Subject, Exception], None],
-) -> str:
-    """The page. A table that cannot be rendered is shown without details, so that the page shows the others, and is
-    passed to `failed`."""
+) -> tuple[str, Sequence[Subject]]:
+    """The page, and what it shows. A table that cannot be rendered is shown without details, so that the page shows the
+    others, and is passed to `failed`."""
     try:
-        return render(subjects)
+        return render(subjects), subjects
     except Exception:  # find out which tables cannot be rendered
 
         def shown(it: Subject) -> Subject:
@@ -128,7 +128,8 @@ def rendered(
                 return Subject(name=it.name, note="It cannot be shown; see the log", failed=True, has_page=it.has_page)
             return it
 
-        return render([shown(it) for it in subjects])
+        left = [shown(it) for it in subjects]
+        return render(left), left
 
 
 def _render(subjects: Sequence[Subject], *, at: datetime, back: str, link: Callable[[str], str] | None) -> str:

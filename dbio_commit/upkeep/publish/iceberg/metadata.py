@@ -16,7 +16,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.publish.iceberg.manifests import Form, is_list, is_manifest
-from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field, has_other_ids
+from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field, check_published, has_other_ids
 from dbio_commit.upkeep.publish.places import DIRECTORIES, by_number
 from dbio_commit.upkeep.publish.shown import ShownCommits
 
@@ -189,6 +189,7 @@ def decode_metadata(body: bytes, number: int, table_id: str) -> IcebergMetadata 
         if found.mark != (table_id, str(number)):
             return None
         found.current, found.form  # noqa: B018  (or an error)
+        check_published(found.fields, found.mapping)
     except (MsgspecError, UnicodeDecodeError, RecursionError, LookupError, StopIteration, TypeError):
         return None
     return found
