@@ -107,6 +107,9 @@ def write(
     - `storage_options`: options of fsspec for the store, instead of the session's settings. Without a session, what
       they leave out comes from the environment.
 
+    If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
+    committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
+
     Options of the commit:
 
     - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
@@ -118,9 +121,6 @@ def write(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
-
-    If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
-    committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:

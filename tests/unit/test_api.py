@@ -49,7 +49,7 @@ WITH_SPARK = ["read", "delete", "update", "merge"]
 
 
 def test_there_are_few_names_at_the_top() -> None:
-    assert len(dbio.__all__) <= 46
+    assert len(dbio.__all__) <= 47
 
 
 def test_every_error_is_exported() -> None:
