@@ -44,6 +44,7 @@ ELSEWHERE = {
     "dbio_commit/protocol/*": ["tests/unit/protocol", "tests/test_golden.py", "tests/fuzz"],
     "dbio_commit/spark/catalog/changes.py": ["tests/integration/test_sql_procedures.py"],
     "dbio_commit/spark/catalog/procedures.py": ["tests/integration/test_sql_procedures.py"],
+    "dbio_commit/spark/catalog/reads.py": ["tests/integration/test_reads.py"],
     "dbio_commit/spark/catalog/register.py": ["tests/integration/test_spark_catalog.py"],
     "dbio_commit/spark/catalog/feeds.py": ["tests/integration/test_sql_streams.py"],
     "dbio_commit/spark/catalog/statements.py": [

@@ -64,7 +64,8 @@ public class LiveIndex extends PartitioningAwareFileIndex {
 
   /** Indexes are equal if their files are: by this, Spark finds what it has cached. */
   public boolean equals(Object other) {
-    return other instanceof LiveIndex && ((LiveIndex) other).roots.equals(roots) && ((LiveIndex) other).files.keySet().equals(files.keySet());
+    return other instanceof LiveIndex && ((LiveIndex) other).roots.equals(roots)
+        && ((LiveIndex) other).files.keySet().equals(files.keySet());
   }
 
   public int hashCode() { return roots.hashCode(); }

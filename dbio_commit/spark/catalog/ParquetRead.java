@@ -169,7 +169,8 @@ class ParquetRead {
    * A relation of live files, by their paths, and of others. `like` is what Spark has made of them; null if it has listed
    * nothing.
    */
-  private HadoopFsRelation relation(Map places, GivenPaths given, Collection roots, Map live, Collection others, HadoopFsRelation like) {
+  private HadoopFsRelation relation(
+      Map places, GivenPaths given, Collection roots, Map live, Collection others, HadoopFsRelation like) {
     Map files = new LinkedHashMap(live);
     for (Iterator all = others.iterator(); all.hasNext(); ) {
       Object one = all.next();
@@ -254,7 +255,8 @@ class ParquetRead {
 
   /** The columns in the files: those of the caller, else the recorded ones, else as Spark infers them. */
   private StructType columns(
-      Map places, Collection others, List files, HadoopFsRelation like, StructType partitions, scala.collection.immutable.Map passed) {
+      Map places, Collection others, List files, HadoopFsRelation like, StructType partitions,
+      scala.collection.immutable.Map passed) {
     Set recorded = new LinkedHashSet(); // columns of each table, without partition columns
     for (Iterator all = places.values().iterator(); all.hasNext(); ) {
       SqlTable table = (SqlTable) all.next();
@@ -264,7 +266,7 @@ class ParquetRead {
     if (recorded.size() == 1 && others.isEmpty() && !places.containsValue(null)) {
       return Columns.without((StructType) recorded.iterator().next(), partitions.fieldNames());
     }
-    Option inferred = new ParquetFileFormat().inferSchema(session, passed, (Seq) ArraySeq$.MODULE$.unsafeWrapArray(files.toArray()));
+    Option inferred = new ParquetFileFormat().inferSchema(session, passed, seq(files));
     StructType found = Columns.without(
         inferred.isDefined() ? ((StructType) inferred.get()).asNullable() : like == null ? new StructType() : like.dataSchema(),
         partitions.fieldNames());
@@ -318,7 +320,8 @@ class ParquetRead {
 
   /** Whether Spark itself has made the index, by a listing. */
   static boolean isListed(FileIndex index) {
-    return index instanceof CatalogFileIndex && !(index instanceof CommittedPartitions) || index instanceof PartitioningAwareFileIndex && !(index instanceof LiveIndex);
+    return index instanceof CatalogFileIndex && !(index instanceof CommittedPartitions)
+        || index instanceof PartitioningAwareFileIndex && !(index instanceof LiveIndex);
   }
 
   /** The same plan, which both rules leave as it is from now on. */
@@ -326,7 +329,9 @@ class ParquetRead {
     return copy(plan, with(relation, relation.location()), plan.output());
   }
 
-  static boolean isSeen(HadoopFsRelation relation) { return relation.options().contains(MARK) && relation.options().apply(MARK).equals(SEEN); }
+  static boolean isSeen(HadoopFsRelation relation) {
+    return relation.options().contains(MARK) && relation.options().apply(MARK).equals(SEEN);
+  }
 
   private HadoopFsRelation with(HadoopFsRelation relation, FileIndex index) {
     return new HadoopFsRelation(index, relation.partitionSchema(), relation.dataSchema(), relation.bucketSpec(),
@@ -356,7 +361,8 @@ class ParquetRead {
       }
     }
     if (relation.location() instanceof CatalogFileIndex) {
-      FileIndex index = new CommittedPartitions(session, (CatalogTable) plan.catalogTable().get(), relation.location().sizeInBytes());
+      CatalogTable table = (CatalogTable) plan.catalogTable().get();
+      FileIndex index = new CommittedPartitions(session, table, relation.location().sizeInBytes());
       return copy(plan, with(relation, index), plan.output());
     }
     LogicalPlan found = listed((PartitioningAwareFileIndex) relation.location(), relation);
@@ -432,7 +438,8 @@ class ParquetRead {
     for (int i = 0; i < all.size(); i++) {
       Path file = ListedFiles.path(all.get(i)), top = TableLooks.top(file.getParent());
       // a list of files that another program has published may name files that are elsewhere
-      if (!ListedFiles.isOfDbio(file) || named.contains(file) || !ListedFiles.isOther(all.get(i), places, named) || !ListedFiles.isIn(file, asked)) continue;
+      boolean isKnown = named.contains(file) || !ListedFiles.isOther(all.get(i), places, named);
+      if (!ListedFiles.isOfDbio(file) || isKnown || !ListedFiles.isIn(file, asked)) continue;
       if (!others.containsKey(top)) others.put(top, new LinkedHashSet());
       ((Set) others.get(top)).add(file.getParent());
     }
@@ -449,11 +456,16 @@ class ParquetRead {
   Map committed(PartitioningAwareFileIndex index) throws IOException {
     List all = ListedFiles.of(index);
     Set named = Collections.emptySet(), directories = new LinkedHashSet();
-    for (int i = 0; i < all.size(); i++) if (ListedFiles.isOfDbio(ListedFiles.path(all.get(i)))) directories.add(ListedFiles.path(all.get(i)).getParent());
+    for (int i = 0; i < all.size(); i++) {
+      Path file = ListedFiles.path(all.get(i));
+      if (ListedFiles.isOfDbio(file)) directories.add(file.getParent());
+    }
     if (directories.isEmpty()) return null;
     List roots = new ArrayList(directories);
     Map places = places(all, roots, named), found = live(places, GivenPaths.of(roots));
-    for (int i = 0; i < all.size(); i++) if (ListedFiles.isOther(all.get(i), places, named)) found.put(ListedFiles.path(all.get(i)), all.get(i));
+    for (int i = 0; i < all.size(); i++) {
+      if (ListedFiles.isOther(all.get(i), places, named)) found.put(ListedFiles.path(all.get(i)), all.get(i));
+    }
     return found;
   }
 
@@ -467,13 +479,16 @@ class ParquetRead {
   /** Before Spark 4.0: whether the caller gave the columns. If not, they are those that Spark infers. */
   private boolean isOfCaller(HadoopFsRelation relation, List all) {
     try {
-      Option inferred = relation.fileFormat().inferSchema(session, relation.options(), (Seq) ArraySeq$.MODULE$.unsafeWrapArray(all.toArray()));
-      return inferred.isEmpty()
-          || !Columns.without(((StructType) inferred.get()).asNullable(), relation.partitionSchema().fieldNames()).equals(relation.dataSchema().asNullable());
+      Option inferred = relation.fileFormat().inferSchema(session, relation.options(), seq(all));
+      if (inferred.isEmpty()) return true;
+      StructType columns = Columns.without(((StructType) inferred.get()).asNullable(), relation.partitionSchema().fieldNames());
+      return !columns.equals(relation.dataSchema().asNullable());
     } catch (Exception e) { // Spark could not have inferred them
       return true;
     }
   }
+
+  private static Seq seq(List all) { return (Seq) ArraySeq$.MODULE$.unsafeWrapArray(all.toArray()); }
 
   static Map javaMap(scala.collection.immutable.Map map) {
     Map found = new HashMap();

@@ -231,7 +231,8 @@ public class ParquetReads extends Rule {
   }
 
   private static boolean isParquet(LogicalRelation plan) {
-    return plan.relation() instanceof HadoopFsRelation && ((HadoopFsRelation) plan.relation()).fileFormat() instanceof ParquetFileFormat;
+    return plan.relation() instanceof HadoopFsRelation
+        && ((HadoopFsRelation) plan.relation()).fileFormat() instanceof ParquetFileFormat;
   }
 
   private LogicalPlan read(LogicalRelation plan) {
@@ -256,7 +257,8 @@ public class ParquetReads extends Rule {
       if (!isParquet(source.className())) return;
       paths = new ArrayList();
       for (int i = 0; i < source.paths().size(); i++) paths.add(source.paths().apply(i));
-      String path = new ParquetRead(session, source.userSpecifiedSchema(), ParquetRead.javaMap((Map) source.options())).option("path");
+      java.util.Map options = ParquetRead.javaMap((Map) source.options());
+      String path = new ParquetRead(session, source.userSpecifiedSchema(), options).option("path");
       if (path != null) paths.add(path);
       instead = "a stream of its files has rows of dead jobs, and rows again after each rewrite: use"
           + " spark.readStream.table(\"dbio.`PATH`\") or spark.readStream.format(\"dbio\").load(\"PATH\"), with a new checkpoint";
