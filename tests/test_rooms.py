@@ -61,6 +61,7 @@ LARGE = {
     "cli/commands.py": "the commands",
     "commit/table_root.py": "the decisions about a table",
     "commit/transaction.py": "a transaction",
+    "data/mapping.py": "the columns of new rows",
     "log/listing.py": "the objects of a log",
     "log/parts/files.py": "the live files of a large table",
     "log/parts/parquet.py": "the Parquet files of parts",
@@ -74,6 +75,7 @@ LARGE = {
     "table.py": "the methods of a table",
     "upkeep/check.py": "one report",
     "upkeep/publish/delta_log.py": "the form of one log",
+    "upkeep/publish/iceberg/publication.py": "one version",
     "upkeep/report/health.py": "one report",
     "upkeep/vacuum/table.py": "the order of one vacuum",
 }

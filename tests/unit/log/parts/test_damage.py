@@ -219,10 +219,10 @@ def test_statistics_with_a_column_of_another_form_are_refused(column: str) -> No
 
 
 def test_a_large_number_that_is_none_is_refused() -> None:
-    assert opened(pa.table({"min.big.x": ["-1" + "0" * 20, None]})).read(["min.big.x"]).num_rows == 2
+    assert opened(pa.table({"min.big.x": ["-1" + "0" * 20, None]})).read(["min.big.x"], 0).num_rows == 2
     for text in ("x", "1" * 5000, "1.5", ""):
         with pytest.raises(parquet.DamagedPart, match="no whole number"):
-            opened(pa.table({"min.big.x": [text, None]})).read(["min.big.x"])
+            opened(pa.table({"min.big.x": [text, None]})).read(["min.big.x"], 0)
 
 
 def opened(table: pa.Table) -> parquet.OpenStatistics:
