@@ -19,7 +19,7 @@ _HEAD_BYTES = 256 * 1024
 
 
 def read_whole(store: Store, entry: Entry) -> bytes:
-    """The body. Raises CorruptMarkerError if it is larger than the limit or the listed size, StoreError if smaller."""
+    """The body. Raises CorruptMarkerError if it is larger than the limit or than listed, StoreError if smaller."""
     refuse_large([entry], where=store.url_of(entry.path), most=MOST_BYTES)
     body = store.get(entry.path, limit_bytes=entry.size)
     if len(body) < entry.size:
