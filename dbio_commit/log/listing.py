@@ -1,7 +1,7 @@
 """Lists the log and reads its objects: descriptor, markers, checkpoints, turns. Finds missing ones. Writes nothing."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -122,9 +122,11 @@ def refuse_lost_descriptor(store: Store, log: Log) -> None:
         )
 
 
-def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> Checkpoint:
+def read_checkpoint(
+    store: Store, log: Log, *, table_id: str | None = None, passing_over: Collection[int] = ()
+) -> Checkpoint:
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
-    newest checkpoint of any table counts.
+    newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose.
 
     Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
@@ -141,7 +143,7 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
                 f"{store.url} has over {_MOST_STRANGE} checkpoints of other tables, and no writer leaves so many: "
                 f"inspect {log.checkpoints[number].path} and those above it"
             )
-    _refuse_lost(store, log, found.number, table_id)
+    _refuse_lost(store, log, found.number, table_id, passing_over)
     return found
 
 
@@ -160,7 +162,7 @@ def is_of_table(told: str | None, table_id: str | None) -> bool:
     return told is None or table_id is None or told == table_id
 
 
-def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
+def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None, passing_over: Collection[int]) -> None:
     """Raises CheckpointLostError if markers were purged that this checkpoint does not cover.
 
     Raises ObjectNotFoundError if a checkpoint is there that covers them: the listing took so long that vacuum has
@@ -176,7 +178,7 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
             now = parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints.keys()
-            if max(now - log.checkpoints.keys() - log.refusals.keys(), default=0) >= purged:
+            if max(now - log.checkpoints.keys() - log.refusals.keys() - {*passing_over}, default=0) >= purged:
                 raise ObjectNotFoundError(f"{store.url} had other checkpoints when it was listed; look again")
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint. Vacuum has "

@@ -151,7 +151,7 @@ def read_settled(
     for _ in range(_ATTEMPTS):
         log = _list_checkpoints(store, log, passing_over)
         try:
-            checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id)
+            checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id, passing_over=passing_over)
         except ObjectNotFoundError:
             continue
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing

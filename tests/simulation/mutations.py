@@ -273,7 +273,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
         yield
 
 
-@mutation("mixed", "I9", first=22)
+@mutation("mixed", "I9", first=84)
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
     with _removed("overwrite_partitions", lambda removed, live: live):
@@ -1357,28 +1357,28 @@ def erase_beside_what_began_since() -> Iterator[None]:
         yield
 
 
-@mutation("latecomers", "erased paths came back")
+@mutation("latecomers", "erased paths came back", first=84)
 def keep_a_checkpoint_that_came_late() -> Iterator[None]:
     """A checkpoint stays whose number an erasure had purged."""
     with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased paths came back")
+@mutation("latecomers", "an erasure left", "erased paths came back", first=21)
 def publish_without_another_look() -> Iterator[None]:
     """A publisher that has stood still goes on as if it had not."""
     with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
         yield
 
 
-@mutation("latecomers", "erased rows came back")
+@mutation("latecomers", "erased rows came back", first=5)
 def copy_whatever_was_erased() -> Iterator[None]:
     """A copy does not ask whether rows were erased meanwhile."""
     with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased rows came back")
+@mutation("latecomers", "an erasure left", "erased rows came back", first=5)
 def trust_what_others_commit_meanwhile() -> Iterator[None]:
     """An erasure does not ask what others committed while it deleted."""
     with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):
