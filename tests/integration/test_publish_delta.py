@@ -129,11 +129,16 @@ def test_a_vacuum_of_another_tool_leaves_files_that_are_not_published_yet(tmp_pa
     assert len(delta_table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)) == 1
 
 
-def test_statistics_that_an_earlier_version_published_are_replaced_without_a_change_of_data(tmp_path: Path) -> None:
-    """Beside other bounds, delta-rs takes a bound that is missing for one that no value fulfils."""
+@pytest.mark.parametrize("is_large", [False, True])
+def test_statistics_that_an_earlier_version_published_are_replaced_or_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """Beside other bounds, delta-rs takes a bound that is missing for one that no value fulfils. Statistics that would
+    make a version too large are not replaced."""
     table = Table(tmp_path / "table")
     rows: dict[str, Any] = {"id": [1, 2], "x": [1.5, float("nan")], "yes": [True, False]}
-    table.write(pa.table(rows))
+    for _ in range(9):
+        table.write(pa.table(rows))
     table.publish("delta")
     path = tmp_path / "table" / delta_log.version_path(0)
     actions = [json.loads(line) for line in path.read_text().splitlines()]
@@ -144,12 +149,14 @@ def test_statistics_that_an_earlier_version_published_are_replaced_without_a_cha
     forget()
     read: Any = DeltaTable(table.url).to_pandas
     assert len(read(filters=[("x", "=", 1.5)])) == 0
+    if is_large:
+        monkeypatch.setattr(delta, "MOST_BYTES", path.stat().st_size // 2)
     (done,) = table.publish("delta")
     assert (done.is_new, done.added, done.removed) == (True, 0, 0)
     added = [json.loads(it) for it in (tmp_path / "table" / delta_log.version_path(1)).read_text().splitlines()]
-    assert [it["add"]["dataChange"] for it in added if "add" in it] == [False]
+    assert [it["add"]["dataChange"] for it in added if "add" in it] == [False] * (0 if is_large else 9)
     read = DeltaTable(table.url).to_pandas
-    assert [len(read(filters=[it])) for it in (("x", "=", 1.5), ("yes", "=", True), ("id", "=", 1))] == [1, 1, 1]
+    assert [len(read(filters=[it])) for it in (("x", "=", 1.5), ("yes", "=", True), ("id", "=", 1))] == [9, 9, 9]
     forget()
     assert not table.publish("delta")[0].is_new
 

@@ -103,19 +103,17 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
         before = _Before(state.mark and state.mark.tid, digest, state.protocol, bounded or ())
         again = state.paths if bounded is None else frozenset()
         found = collect(before, compared(snapshot, state.paths), is_whole=True, again=again)
-    change, protocol, metadata = found.change, found.protocol, found.metadata
+    change = found.change
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change and not anew:
         return published(last, is_new=False)
-    shown, path = DeltaShown.of(snapshot.tids, metadata, protocol, found.bounded), version_path(number)
-    mark = Mark(live.table_id, snapshot.tid, shown)
-    encode = partial(
-        encode_version, mark=mark, tids=_since(snapshot, found.before.tid), engine=_engine(), now=clock.now()
-    )
-    body = encode(change)
+    path, shown, body = version_path(number), *_encoded(clock, live, found)
+    if len(body) > MOST_BYTES and change.again:
+        found = found.with_nothing_again(metadata_of(live.table_id, columns, ()))
+        shown, body = _encoded(clock, live, found)
     if len(body) > MOST_BYTES:
-        body = encode(change.without_statistics())
+        shown, body = _encoded(clock, live, found._replace(change=found.change.without_statistics()))
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
     lookout = Lookout(clock, live.looked)
     with lookout.creating(
@@ -127,10 +125,13 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None
     withdraw_if_dropped(store, live, {path: body})
+    mark = Mark(live.table_id, snapshot.tid, shown)
     keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
-            _write_checkpoint(store, clock, lookout, number, snapshot, columns, metadata=metadata, protocol=protocol)
+            _write_checkpoint(
+                store, clock, lookout, number, snapshot, columns, metadata=found.metadata, protocol=found.protocol
+            )
         except DbioError as error:
             if anew:
                 raise
@@ -176,6 +177,19 @@ class _Found(NamedTuple):
     """The protocol as of the next version; so are `metadata` and `bounded`."""
     metadata: Mapping[str, Any]
     bounded: Collection[str]
+
+    def with_nothing_again(self, metadata: Mapping[str, Any]) -> "_Found":
+        """The same in fewer bytes. The metadata names no column with bounds, so that no reader uses statistics."""
+        change = replace(self.change, again=(), metadata=metadata)
+        return self._replace(change=change, metadata=metadata, bounded=())
+
+
+def _encoded(clock: Clock, live: Live, found: _Found) -> tuple[DeltaShown, bytes]:
+    """What the version shows, and its body."""
+    snapshot = live.snapshot
+    shown = DeltaShown.of(snapshot.tids, found.metadata, found.protocol, found.bounded)
+    mark, tids = Mark(live.table_id, snapshot.tid, shown), _since(snapshot, found.before.tid)
+    return shown, encode_version(found.change, mark, tids=tids, engine=_engine(), now=clock.now())
 
 
 def _collect(
