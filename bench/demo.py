@@ -261,11 +261,10 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     url = os.path.abspath(f"{lake}/delays")  # Spark takes others from where it keeps tables
     columns = ["month", "day", "flight", "dep_delay", "carrier"]
     say(
-        "A session says once that what it writes as Parquet below the lake is a transaction. Then plain Spark does:\n"
+        "A session says once: what it writes as Parquet below the lake is a transaction, and what it reads is\n"
+        "what is committed. Then plain Spark does:\n"
         "    dbio.enable(spark, parquet=True, roots=lake)\n"
-        f"    CREATE TABLE delays … USING parquet PARTITIONED BY (carrier) LOCATION '{url}' AS SELECT …\n"
-        "and the table is set to be published after each commit, so that plain Spark reads committed rows only:\n"
-        f"    dbio set {url} publish=spark"
+        f"    CREATE TABLE delays … USING parquet PARTITIONED BY (carrier) LOCATION '{url}' AS SELECT …"
     )
     dbio.enable(spark, parquet=True, roots=lake)
     dbio.read(spark, f"{lake}/flights").createOrReplaceTempView("flights")
@@ -274,21 +273,32 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
         f"CREATE TABLE delays USING parquet PARTITIONED BY (carrier) LOCATION '{url}' "
         f"AS SELECT {', '.join(columns)} FROM flights WHERE dep_delay > 60"
     )
-    demo_stage.dbio("set", url, "publish=spark")
     late = flights.filter(pc.field("dep_delay") > 60).num_rows
 
     def rows() -> int:
         return int(spark.sql("SELECT count(*) FROM delays").collect()[0][0])
 
     claim("SELECT finds {:,} rows", rows(), late)
+    say(
+        "The same two lines of plain Spark, before and after an overwrite:\n"
+        "    df = spark.read.parquet(path)\n"
+        "    df.count()"
+    )
+    df = spark.read.parquet(url)
+    claim("before: {:,} rows", df.count(), late)
+    df.orderBy("dep_delay").write.mode("overwrite").partitionBy("carrier").parquet(url)
+    df = spark.read.parquet(url)
+    claim("after: {:,} rows", df.count(), late)
+    before = demo_readers.without_markers(url)
+    claim("and the directory has all of them twice: {:,}", before.rows, 2 * late)
     say("A second process appends them all once more by df.write.mode('append').parquet(path), and is killed half-way.")
     table = dbio.Table(url)
     with demo_stage.started(demo_job.__file__, url, "carrier") as job, demo_stage.busy("the job writes"):
         wait_until_half_way(table, job)
         demo_stage.kill(job)
-    (pending,), live = table.check().pending, len(table.snapshot().files)
+    (pending,) = table.check().pending
     there = demo_readers.without_markers(url).files
-    claim("its transaction is pending, with {} files", pending.files, there - live)
+    claim("its transaction is pending, with {} files", pending.files, there - before.files)
     plain = spark.read.parquet(url).count()
     claim("plain spark.read.parquet(path) finds {:,} rows: none of the dead job's", plain, late)
     demo_stage.dbio("abort", url, pending.tid)
@@ -297,7 +307,7 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     spark.sql("INSERT OVERWRITE delays PARTITION (carrier = 'XX') SELECT 1, 1, 1, 99.0 WHERE false")
     claim("INSERT OVERWRITE of a partition by nothing takes it away: {:,}", rows(), late)
     claim("each was a commit: {}", [it.operation for it in reversed(table.history())],
-          ["overwrite", "rewrite", "append", "overwrite_partitions"])  # fmt: skip
+          ["overwrite", "overwrite", "append", "overwrite_partitions"])  # fmt: skip
 
 
 # --- 8 ------------------------------------------------------------------------------------------------------------

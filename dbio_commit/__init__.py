@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dbio_commit.base.errors import MissingPackageError as MissingPackageError
     from dbio_commit.base.errors import ObjectNotFoundError as ObjectNotFoundError
     from dbio_commit.base.errors import RetentionError as RetentionError
+    from dbio_commit.base.errors import RowsLostError as RowsLostError
     from dbio_commit.base.errors import SchemaMismatchError as SchemaMismatchError
     from dbio_commit.base.errors import StoreError as StoreError
     from dbio_commit.base.errors import TableExistsError as TableExistsError
@@ -66,7 +67,7 @@ _HOMES = {
         "dbio_commit.base.errors": """
             AccessDeniedError AppVersionError ChangedRowsError CheckpointLostError CommitConflictError
             CommitStateUnknownError CorruptMarkerError DbioError HistoryLostError InvalidInputError
-            MissingPackageError ObjectNotFoundError RetentionError SchemaMismatchError StoreError
+            MissingPackageError ObjectNotFoundError RetentionError RowsLostError SchemaMismatchError StoreError
             TableExistsError TableNotFoundError TransactionAbortedError TransactionStateError
             UnsupportedStoreError UnsupportedTableError
         """,

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from dbio_commit.commit.write.clauses import Clause
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.data.terms import Filter, Where
+    from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.upkeep.erase.report import EraseReport
     from dbio_commit.upkeep.vacuum.report import VacuumReport
@@ -175,6 +176,7 @@ class Table:
         where: "Where | None" = None,
         as_of: AsOf = None,
         time_zone: str | None = None,
+        types_mapper: "TypesMapper | None" = None,
     ) -> "pandas.DataFrame":
         """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains the other parameters.
 
@@ -182,7 +184,8 @@ class Table:
 
             frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
         """
-        return self.snapshot(as_of).to_pandas(columns, filter, where=where, time_zone=time_zone)
+        found = self.snapshot(as_of)
+        return found.to_pandas(columns, filter, where=where, time_zone=time_zone, types_mapper=types_mapper)
 
     def to_polars(
         self,
@@ -713,9 +716,10 @@ class Table:
         - `dry_run`: reports what would go, and changes nothing.
         - `progress`: called as the type `Progress` says.
 
-        `EraseReport.ok` is whether nothing of them is left, and `EraseReport.remains` names what an erasure cannot
-        reach, such as copies. Raises InvalidInputError, also if this is no dbio table; MissingPackageError;
-        CommitConflictError (erase again); TableNotFoundError, CorruptMarkerError, StoreError.
+        Restores and copies that have read the files before fail then. `EraseReport.ok` is whether nothing of them is
+        left, and `EraseReport.remains` names what an erasure cannot reach, such as copies. Raises InvalidInputError,
+        also if this is no dbio table; MissingPackageError; CommitConflictError (erase again); TableNotFoundError,
+        CorruptMarkerError, StoreError.
 
             report = dbio.Table("s3://lake/events").erase("user_id = 17")
         """

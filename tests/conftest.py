@@ -203,6 +203,10 @@ def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
 
     dbio.enable(spark, parquet=True)
     yield spark
-    for setting in ("spark.sql.sources.commitProtocolClass", "spark.sql.streaming.commitProtocolClass"):
+    for setting in (
+        "spark.sql.sources.commitProtocolClass",
+        "spark.sql.streaming.commitProtocolClass",
+        "spark.dbio.reads",
+    ):
         spark.conf.unset(setting)
         spark.sparkContext._jsc.sc().conf().remove(setting)

@@ -107,7 +107,7 @@ class Front:
                 self._two.wait(2)
             self._two.reset()
             request.environ.pop("HTTP_IF_NONE_MATCH", None)
-        if fault in (None, "lost-answer", "dropped-answer", "looks-first", "pending"):
+        if fault in (None, "lost-answer", "dropped-answer", "half-answer", "looks-first", "pending"):
             environ = request.environ
             environ["front.pending"] = fault == "pending"
             body = request.get_data()
@@ -115,6 +115,8 @@ class Front:
             environ["CONTENT_LENGTH"] = str(len(body))
             environ.pop("HTTP_TRANSFER_ENCODING", None)
             answer = Response.from_app(self._inner, environ, buffered=True)
+            if fault == "half-answer":
+                answer.set_data(answer.get_data()[: len(answer.get_data()) // 2])
             if fault != "lost-answer":
                 return answer
             fault = "500"

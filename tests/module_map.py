@@ -50,6 +50,10 @@ ELSEWHERE = {
         "tests/integration/test_sql_changes.py",
         "tests/integration/test_sql_histories.py",
     ],
+    "dbio_commit/spark/catalog/creation.py": [
+        "tests/integration/test_sql_create.py",
+        "tests/integration/test_sql_definitions.py",
+    ],
     "dbio_commit/spark/catalog/*": [f"tests/integration/test_sql_{it}.py" for it in ("read", "changes", "create")],
     "dbio_commit/spark/committer/*": [
         "tests/integration/test_spark_committer.py",
@@ -63,6 +67,7 @@ ELSEWHERE = {
         "tests/integration/test_sql_streams.py",
     ],
     "dbio_commit/spark/serve.py": ["tests/integration/test_serve.py"],
+    "dbio_commit/spark/read/states.py": [f"tests/integration/test_sql_{it}.py" for it in ("own_reads", "cached")],
     "dbio_commit/spark/read/*": ["tests/integration/test_spark_read.py", "tests/integration/test_file_index.py"],
     "dbio_commit/spark/rewrite/compaction.py": ["tests/integration/test_compaction_spark.py"],
     "dbio_commit/spark/rewrite/*": [

@@ -2,7 +2,7 @@
 
 Runs in an environment of its own, started by tests/integration/test_published_readers.py: `python other_reader.py
 parquet | delta [IVY] | iceberg [IVY] [VERSION]`. Each line of stdin is JSON: the path, where to write what was read,
-and options of the reader. Each is answered by a line.
+and options of the reader; `where` among them is a condition in SQL. Each is answered by a line.
 """
 
 import json
@@ -45,7 +45,8 @@ def main(form: str, ivy: str = "", release: str = "") -> None:
         path, target, options = json.loads(line)
         if form == "iceberg":
             path = f"{path}/_iceberg"
-        frame = spark.read.format(form).options(**options).load(path)
+        where = options.pop("where", "true")
+        frame = spark.read.format(form).options(**options).load(path).where(where)
         frame.coalesce(1).write.mode("overwrite").parquet(target)
         print(json.dumps({"rows": frame.count()}), flush=True)
 

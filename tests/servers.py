@@ -21,7 +21,18 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Kind = Literal[
-    "lost-answer", "dropped-answer", "403", "409", "429", "500", "501", "503", "looks-first", "archived", "pending"
+    "lost-answer",
+    "dropped-answer",
+    "half-answer",
+    "403",
+    "409",
+    "429",
+    "500",
+    "501",
+    "503",
+    "looks-first",
+    "archived",
+    "pending",
 ]
 
 
@@ -44,6 +55,7 @@ class Fault:
 
     lost-answer: carried out, then answered with 500. dropped-answer: carried out, then the connection is closed.
     403, 409 (S3 only: ConditionalRequestConflict), 429 (Google only), 500, 501, 503 (slow down): not carried out.
+    half-answer: the first half of the answer's body, as if it were all.
     archived: answered as of an object that Glacier, or the archive tier, has.
     looks-first (S3 only): a conditional PUT looks for the key, and writes once another one has looked, too.
     pending (Azure only): a Copy Blob stays pending until it is aborted, or until `end_copies`. Meanwhile the blob shows

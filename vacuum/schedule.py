@@ -7,6 +7,7 @@ Each vacuum and each compaction runs in a process of its own (`process`). A fail
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
+from functools import partial
 from threading import Event, Lock
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from apscheduler.schedulers.background import BackgroundScheduler  # type: ignor
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.texts import label
 from dbio_commit.upkeep.report.health import TableHealth
-from dbio_commit.upkeep.report.page import render_index, render_page
+from dbio_commit.upkeep.report.page import Subject, render_index, render_page, rendered
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
@@ -40,7 +41,7 @@ from vacuum.events import (
 )
 from vacuum.metrics import Metrics
 from vacuum.process import Job, compact_in_process, vacuum_in_process
-from vacuum.states import State, facts_of, link_to, pattern_of, rendered, subject_of
+from vacuum.states import State, facts_of, link_to, pattern_of, subject_of
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
@@ -175,8 +176,9 @@ class Service:
                 if state.outcome is Outcome.FAILED
             ]
         if table is None:
-            return rendered([*patterns, *subjects], lambda its: render_index(its, at=now, link=link_to))
-        return rendered(subjects, lambda its: render_page(its, at=now, back="/report")) if subjects else None
+            return rendered([*patterns, *subjects], lambda its: render_index(its, at=now, link=link_to), _not_shown)[0]
+        page = partial(render_page, at=now, back="/report")
+        return rendered(subjects, page, _not_shown)[0] if subjects else None
 
     # --- one table ------------------------------------------------------------------------------------------------
 
@@ -320,3 +322,7 @@ class Service:
         late_s = (self._clock.now() - event.scheduled_run_times[-1]).total_seconds()
         if late_s > _LATE_S:
             _log.warning("run late", **named(self._entry(event.job_id)), seconds=round(late_s))
+
+
+def _not_shown(it: Subject, error: Exception) -> None:
+    log_failure(_log.bind(table=it.name), error, "table not shown")

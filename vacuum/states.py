@@ -1,21 +1,16 @@
 """What the service knows of each table and pattern, as JSON for /health and as pages for /report."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-import structlog
-
 from dbio_commit.upkeep.figures import moment_text
 from dbio_commit.upkeep.report.health import TableHealth
 from dbio_commit.upkeep.report.page import Subject
 from vacuum.config import ConfigEntry
-from vacuum.events import Outcome, log_failure
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
+from vacuum.events import Outcome
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,20 +76,3 @@ def pattern_of(name: str, state: State, now: datetime) -> Subject:
     """A pattern for the page, if it has no table or could not be listed."""
     note = f"Last listing: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
     return Subject(name=name, note=note, cause=state.cause, said="pattern failed", failed=True, has_page=False)
-
-
-def rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], str]) -> str:
-    """The page. A table that cannot be rendered is shown without details, so that the page shows the others."""
-    try:
-        return render(subjects)
-    except Exception:  # find out which tables cannot be rendered
-
-        def shown(it: Subject) -> Subject:
-            try:
-                render([it])
-            except Exception as error:
-                log_failure(_log.bind(table=it.name), error, "table not shown")
-                return Subject(name=it.name, note="It cannot be shown; see the log", failed=True, has_page=it.has_page)
-            return it
-
-        return render([shown(it) for it in subjects])

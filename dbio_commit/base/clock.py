@@ -8,6 +8,13 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
+FIRST_YEAR, LAST_YEAR = 1900, 8999
+
+
+def is_of_a_clock(time: datetime) -> bool:
+    """Whether a clock may say this time, even one that was never set. Then a century may be added or subtracted."""
+    return FIRST_YEAR <= time.year <= LAST_YEAR
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:

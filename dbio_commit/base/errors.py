@@ -14,6 +14,7 @@
     │   └── CheckpointLostError    a checkpoint that is needed is missing or unreadable: bring it back
     ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
+    ├── RowsLostError              executors died with rows that Spark kept: see why they died, and begin again
     ├── RetentionError             a retention that could hurt readers or writers: give a longer one
     ├── UnsupportedStoreError      the store, or this Spark, lacks what a safe commit needs: use another one
     ├── UnsupportedTableError      a later version, or another format: upgrade, or use that format's tools
@@ -105,6 +106,10 @@ class HistoryLostError(DbioError):
 
 class ChangedRowsError(DbioError):
     """A stream that reads appended rows has reached a commit that removed or changed rows."""
+
+
+class RowsLostError(DbioError):
+    """Executors of Spark died with rows that they kept for a statement, in each of its attempts. Begin it again."""
 
 
 class RetentionError(DbioError):

@@ -1,4 +1,4 @@
-"""Loggers and warnings: each event is one line, even if a name or an error in it has line breaks."""
+"""Loggers and warnings: each event is one line, even if a name or an error in it has line breaks, and has no secret."""
 
 import logging
 import sys
@@ -7,11 +7,13 @@ from numbers import Number
 from traceback import format_exception
 from typing import Any
 
+from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import visible
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module. Line breaks and escape sequences in logged names and messages are escaped.
+    """The logger of a module. Line breaks and escape sequences in logged names and messages are escaped, and texts with
+    the form of a secret are removed.
 
     Every module that logs needs one of these: a logger does not inherit the filters of its parents.
     """
@@ -30,17 +32,17 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    record.msg = visible(str(record.msg))
+    record.msg = visible(redact(str(record.msg)))
     if isinstance(record.args, tuple):
         record.args = tuple(map(_visible, record.args))
     elif record.args:
         record.args = {name: _visible(it) for name, it in record.args.items()}
     if record.exc_info and record.exc_info[1]:
         # Indented: then no line of another library's exception looks like another event.
-        lines = "".join(format_exception(record.exc_info[1])).splitlines()
+        lines = redact("".join(format_exception(record.exc_info[1]))).splitlines()
         record.exc_text = "\n".join(f"  {visible(line)}" for line in lines)
     return True
 
 
 def _visible(it: Any) -> Any:
-    return it if isinstance(it, Number) else visible(str(it))
+    return it if isinstance(it, Number) else visible(redact(str(it)))

@@ -1,14 +1,20 @@
 """Finds the secrets in options, in the environment and in texts, and removes them from texts.
 
-Clients of stores repeat their options in errors: in any encoding, and as parts of something larger.
+Clients of stores repeat their options in errors: in any encoding, and as parts of something larger. So each rule looks
+at a text and at what its escapes stand for, and says where secrets lie. No rule changes what another one sees. Each
+takes time that is linear in the length of the text, which often comes from outside.
 """
 
+import html
+import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, unquote_plus
 
 SHORTEST = 8
@@ -51,11 +57,18 @@ def secrets_of_clients() -> set[str]:
 
 def redact(text: str, secrets: Collection[str] = ()) -> str:
     """The text without these secrets, in any encoding, and without texts that have a known form of a secret."""
-    if pattern := _pattern(frozenset(secrets)):
-        text = pattern.sub("***", text)
-    for known, shown in _KNOWN:
-        text = known.sub(shown, text)
-    return text
+    body = text.encode(errors="surrogatepass")
+    shown, at = list[bytes](), 0
+    for start, end in _joined(sorted(_secrets_of(body, _pattern(frozenset(secrets))))):
+        shown += [body[at:start], b"***"]
+        at = end
+    return b"".join([*shown, body[at:]]).decode(errors="surrogatepass") if shown else text
+
+
+def names_secret(name: str) -> bool:
+    """Whether a value that a text gives by this name is a secret. Narrower than `is_secret_name`, since texts have many
+    keys that are none."""
+    return _SECRET_NAME.search(_in_words(name)) is not None
 
 
 # --- among options ------------------------------------------------------------------------------------------------
@@ -66,7 +79,7 @@ _DEPTH = 4
 def _texts(value: Any, depth: int = _DEPTH) -> Iterator[str]:
     match value:
         case str():
-            yield value
+            yield from _texts(found, depth - 1) if depth and (found := _object(value)) else [value]
         case bytes() | bytearray():
             yield value.decode(errors="replace")
         case Mapping():
@@ -82,6 +95,14 @@ def _texts(value: Any, depth: int = _DEPTH) -> Iterator[str]:
             for name, it in _attributes(value).items():
                 if is_secret_name(name) or (is_dataclass(it) and not isinstance(it, type)):
                     yield from _texts(it, depth - 1)
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    """What is in the text of a key file; nothing if the text is no JSON object."""
+    if text.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            return cast(Mapping[str, Any], json.loads(text))
+    return {}
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
@@ -121,54 +142,176 @@ def _parts(text: str) -> Iterator[str]:
 
 # --- in a text ----------------------------------------------------------------------------------------------------
 
+_Span = tuple[int, int]
+
+_MOST_LEVELS = 4
+"""How often a text may be escaped. JSON in JSON in a URL has three levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A text, or what its escapes stand for, in UTF-8."""
+
+    body: bytes
+    places: Sequence[int]
+    """Where each byte lies in the text itself, and where that ends."""
+
+
+def _views(body: bytes) -> Iterator[_View]:
+    """The text, and the text without one level of escapes, without two, ..."""
+    yield (view := _View(body, range(len(body) + 1)))
+    for _ in range(_MOST_LEVELS):
+        if (next_view := _unescaped(view)) is None:
+            return
+        yield (view := next_view)
+
+
+_ESCAPE = re.compile(
+    rb"%(?:25)*(?P<byte>[0-9a-f]{2})"
+    rb"|\\x(?P<hex>[0-9a-f]{2})"
+    rb"|(?P<json>(?-i:\\u)(?:d[89ab][0-9a-f]{2}(?-i:\\u)d[c-f][0-9a-f]{2}|[0-9a-f]{4})|(?-i:\\[bfnrt]))"
+    rb"|\\(?P<other>.)"
+    rb"|(?P<xml>&(?:amp|quot|apos|lt|gt|#[0-9]{1,7}|#x[0-9a-f]{1,6});)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _unescaped(view: _View) -> _View | None:
+    """The view without one level of escapes; None if it has none."""
+    body, places, at = bytearray(), array("q"), 0
+    for it in _ESCAPE.finditer(view.body):
+        stands_for = _stands_for(it)
+        body += view.body[at : it.start()] + stands_for
+        places.extend(view.places[at : it.start()])
+        places.extend([view.places[it.start()]] * len(stands_for))
+        at = it.end()
+    if not at:
+        return None
+    places.extend(view.places[at:])
+    return _View(bytes(body + view.body[at:]), places)
+
+
+def _stands_for(escape: "re.Match[bytes]") -> bytes:
+    match escape.lastgroup:
+        case "byte" | "hex" as digits:
+            return bytes([int(escape[digits], 16)])
+        case "json":
+            return str(json.loads(b'"%s"' % escape["json"])).encode(errors="surrogatepass")
+        case "xml":
+            return html.unescape(escape["xml"].decode()).encode(errors="surrogatepass")
+    return escape["other"]
+
+
+def _joined(spans: Sequence[_Span]) -> Iterator[_Span]:
+    """Sorted spans, of which those that overlap or touch are one."""
+    first, last = spans[0] if spans else (0, 0)
+    for start, end in spans:
+        if start > last:
+            yield first, last
+            first = start
+        last = max(last, end)
+    if last > first:
+        yield first, last
+
+
+def _secrets_of(body: bytes, given: "re.Pattern[bytes] | None") -> Iterator[_Span]:
+    """Where secrets lie in a text: those of some forms, and those that the caller gave."""
+    for view in _views(body):
+        for rule in (*_RULES, given) if given else _RULES:
+            for it in rule.finditer(view.body):
+                yield view.places[it.start(1)], view.places[it.end(1)]
+        for start, end in _named(view.body):
+            yield view.places[start], view.places[end]
+
 
 @lru_cache(maxsize=64)
-def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    forms = {form for secret in secrets for form in (secret, unquote(secret)) if form}
-    if not forms:
-        return None
-    return re.compile("|".join(_in_any_encoding(form) for form in sorted(forms, key=len, reverse=True)))
+def _pattern(secrets: frozenset[str]) -> "re.Pattern[bytes] | None":
+    """Finds each of them, also if they overlap."""
+    forms = {form for it in secrets for form in (it, unquote(it), it.replace(" ", "+")) if form}
+    each = sorted((form.encode(errors="surrogatepass") for form in forms), key=len, reverse=True)
+    return re.compile(b"(?=(%s))" % b"|".join(map(re.escape, each))) if each else None
 
 
-def _in_any_encoding(secret: str) -> str:
-    """A pattern for the text in which any character may be percent-encoded, also more than once."""
-
-    def either(character: str) -> str:
-        if character.isalnum() and character.isascii():
-            return character
-        encoded = "".join(f"%(?:25)*(?i:{byte:02x})" for byte in character.encode(errors="replace"))
-        return f"(?:{re.escape(character)}|{encoded})"
-
-    return "".join(map(either, secret))
-
-
-_VALUE = r"[^\s&;,\"'<>\\]+"
-_NAMES = (
-    r"(?:account_?key|shared_?access_?key|(?:aws_?)?secret_?access_?key|(?:aws_?)?session_?token|client_?secret|"
-    r"client_?assertion|(?:access|refresh|id|sas)_?token|upload_id|private_?key|password|passwd|x-amz-(?:signature|security-token)|signature|sig)"
-)
 _OF_SERVICES = (
-    r"\b(?:gh[opsur]_[a-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|dapi[0-9a-f]{32}(?:-\d+)?|"
-    r"pypi-[\w-]{50,}|hf_[a-z0-9]{30,}|sk-[a-z0-9]{32,})"
+    rb"\b(gh[opsur]_[a-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|dapi[0-9a-f]{32}(?:-\d+)?|"
+    rb"pypi-[\w-]{50,}|hf_[a-z0-9]{30,}|sk-[a-z0-9]{32,})"
 )
 """Tokens of services that begin with letters of their own, as of GitHub, GitLab, Slack, Databricks and PyPI."""
 
-_KNOWN = [
-    (re.compile(pattern, re.IGNORECASE | re.DOTALL), shown)
-    for pattern, shown in (
-        (r"(?<![a-z0-9])(https?|socks[45]?[ah]?)://[^\s/?#\"'<>]+@", r"\1://***@"),
-        (r"(?<![a-z0-9])([a-z][a-z0-9+.-]{1,30})://[^\s/?#:@\"'<>]*:[^\s/?#@\"'<>]+@", r"\1://***@"),
-        (rf"((?:--|(?<![a-z0-9-]))(?:password|passwd|pwd)[\"']?\s*[:=]\s*[\"']?){_VALUE}", r"\1***"),
-        (rf"(--password\s+){_VALUE}", r"\1***"),
-        (_OF_SERVICES, "***"),
-        (r"(authorization[\"']?\s*[:=]\s*[\"']?)[^\r\n\"'\\]+", r"\1***"),
-        (r"\b(bearer\s+)(?=\S*[0-9.])(?!\w+=)[\w.~+/-]{8,}=*", r"\1***"),
-        (r"(SharedAccessSignature=)[^\s;\"'<>\\]+", r"\1***"),
-        (rf"((?<![a-z0-9]){_NAMES}=[\"']?){_VALUE}", r"\1***"),
-        (rf"([\"']{_NAMES}[\"']\s*:\s*[\"'])[^\"'\\]+", r"\1***"),
-        (r"(\bx-amz-security-token\s*:\s*)\S+", r"\1***"),
-        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "***"),
-        (r"\bya29\.[\w.~+/-]+", "***"),
-        (r"\beyJ[\w-]{4,}\.[\w-]+(?:\.[\w-]*)?", "***"),
+_RULES = [
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rb"(?<![a-z0-9])(?:https?|socks[45]?[ah]?)://([^\s/?#\"'<>]+)@",
+        rb"(?<![a-z0-9])[a-z][a-z0-9+.-]{1,30}://([^\s/?#:@\"'<>]*:[^\s/?#@\"'<>]+)@",
+        rb"\bbearer\s++(?=\S*[0-9.])(?!\w+=)([\w.~+/-]{8,}=*)",
+        rb"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z))",
+        rb"\b(ya29\.[\w.~+/-]+)",
+        rb"(?<![\w-])(eyJ[\w-]{4,}+\.[\w-]++(?:\.[\w-]*+)?)",
+        _OF_SERVICES,
     )
 ]
+"""Texts with the form of a secret, which is the first group. None begins at each place of a run that it reads."""
+
+# --- by a name in a text ------------------------------------------------------------------------------------------
+
+_ONE_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_-]")
+_NAME_BYTES = 200
+"""Of a longer name, the end."""
+
+
+def _in_words(name: str) -> str:
+    """The name in lower case, with dots between its words."""
+    return _ONE_NAME.sub(".", name[-_NAME_BYTES:]).lower()
+
+
+_AT_AN_ACCOUNT = r"(?:(?:\.\w+){1,8}?\.(?:dfs|blob)\.[\w.]+)?$"
+"""Hadoop appends the account in Azure to the names of settings."""
+
+_PASSWORD_NAME = r"pass(?:word|wd|phrase|code)|(?:^|\.)pwd"
+_SECRET_NAME = re.compile(
+    rf"(?:{_PASSWORD_NAME}|secret|credentials?|signature|assertion|token|cookie|authorization|(?:^|\.)(?:sig|sas)"
+    r"|(?:access|secret|account|private|api|customer|encryption|shared|storage|master|client)\.?key"
+    rf"|upload\.?id|identity\.header){_AT_AN_ACCOUNT}"
+)
+_WHOLE_LINE_NAME = re.compile(r"(?:authorization|cookie)$")
+_NO_WORD_OF_PROSE = re.compile(rf"(?:{_PASSWORD_NAME}|authorization|cookie)$")
+
+_NAMED = re.compile(
+    rb"(?<![\w.-])(?P<name>[\w.-]++)(?:(?P<quote>[\"']?)\s*+(?P<sign>[:=])\s*+"
+    rb"|[\"']\s*+,\s*+(?=[bru]{0,2}[\"'])|(?P<space>\s++)|</name>\s*+<value>|(?P<xml>>))",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(
+    rb"[bru]{0,2}(?:\"(?P<double>(?:[^\"\\]|\\.)*+)|'(?P<single>(?:[^'\\]|\\.)*+))", re.IGNORECASE | re.DOTALL
+)
+_PLAIN = re.compile(rb"(?![{[(]|(?:none|null|true|false)\b)[^\s&;,\"'<>\\]+", re.IGNORECASE)
+_LINE = re.compile(rb"[^\r\n\"'\\]+")
+_IN_XML = re.compile(rb"[^<]+")
+_IS_RANDOM = re.compile(rb"(?=\D*[0-9]).{8}", re.DOTALL)
+
+
+def _named(body: bytes) -> Iterator[_Span]:
+    """The values of names of secrets, as in `password=…`, `"access_token": "…"`, `--token …` and `<Secret>…`."""
+    at = 0
+    while it := _NAMED.search(body, at):
+        at = it.end()
+        if (it["space"] and not it["name"].startswith(b"--")) or (it["xml"] and body[it.start() - 1 :][:1] != b"<"):
+            continue
+        if _SECRET_NAME.search(name := _in_words(it["name"].decode())):
+            start, at = _value(body, at, it, name)
+            if at > start:
+                yield start, at
+
+
+def _value(body: bytes, at: int, it: "re.Match[bytes]", name: str) -> _Span:
+    """Where the value of a secret lies that begins there. An empty span if prose follows, as in "InvalidToken: The"."""
+    if found := _QUOTED.match(body, at):
+        return found.span(found.lastgroup or 0)
+    form = _IN_XML if it["xml"] else _LINE if _WHOLE_LINE_NAME.search(name) else _PLAIN
+    found = form.match(body, at)
+    may_be_prose = (
+        it["sign"] == b":" and not it["quote"] and it["name"].isalpha() and not _NO_WORD_OF_PROSE.search(name)
+    )
+    if found is None or (may_be_prose and not _IS_RANDOM.match(found[0])):
+        return at, at
+    return found.span()

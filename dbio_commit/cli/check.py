@@ -9,6 +9,8 @@ from dbio_commit.cli.log import app_json, app_text
 from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
 from dbio_commit.cli.provenance import by_text, provenance_json
 from dbio_commit.commit.root import MAX_LIFE_S
+from dbio_commit.log.lost_markers import BRING_BACK
+from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import OF_FILES, Reason
@@ -43,6 +45,7 @@ def print_check(report: CheckReport) -> None:
     print_part("engines that cannot read the Delta log", text_column("why"), report.unread_by)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), _statistics(report))
+    print_part("commit markers that are probably lost", text_column("what shows it"), _lost(report))
     print_part("pending", _PENDING, report.pending)
     print_part("garbage", _GARBAGE, list(report.garbage.items()))
     print_part("applications", _APPLICATION, report.applications)
@@ -94,6 +97,15 @@ def _statistics(report: CheckReport) -> list[str]:
     return [*unkept, *report.useless_statistics.values(), *left_out]
 
 
+def _lost(report: CheckReport) -> list[str]:
+    return [
+        f"{names.committed(it.tid)}: {it.lost_marker}; its {files_text(it.files, it.size)} "
+        f"{'can be read' if it.whole else 'cannot all be read' if it.whole is False else 'were not looked at'}"
+        for it in report.pending
+        if it.lost_marker
+    ]
+
+
 def _named(problems: Mapping[str, str]) -> list[str]:
     return [f"{path}: {problem}" for path, problem in problems.items()]
 
@@ -101,6 +113,7 @@ def _named(problems: Mapping[str, str]) -> list[str]:
 def _pending_json(it: PendingTransaction) -> dict[str, Any]:
     age_s = int(it.age.total_seconds())
     known = {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
+    known |= {"whole": it.whole, "lost_marker": it.lost_marker or None}
     return {**known, "app": app_json(it.app), "provenance": provenance_json(it.provenance)}
 
 
@@ -126,6 +139,11 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
 def advice(report: CheckReport) -> str:
     """What to do, in one line. Also shown on the page of `dbio report`."""
     wrong: list[str] = []
+    if lost := [it.tid for it in report.pending if it.lost_marker]:
+        wrong.append(
+            f"Readers probably miss {count_text(len(lost), 'commit')}, whose markers somebody has deleted, first "
+            f"{names.committed(lost[0])}: {BRING_BACK}. If its writer is at work, or has failed, nothing is lost."
+        )
     if count := len(report.corrupt):
         markers = count_text(count, "corrupt marker")
         wrong.append(
@@ -173,6 +191,11 @@ def advice(report: CheckReport) -> str:
     end_it = f"`{command('dbio', 'abort', report.url, 'TID')}`"
     if count := sum(transaction.age > timedelta(seconds=MAX_LIFE_S) for transaction in report.pending):
         return f"Nothing is wrong; {count_text(count, 'transaction')} can no longer commit: abort each with {end_it}."
+    if any(it.whole for it in report.pending):
+        return (
+            "Nothing is known to be wrong. If the writer of a pending transaction has reported a commit, its commit "
+            f"marker was deleted: bring it back, see docs/OPERATIONS.md. If the writer is dead, abort it with {end_it}."
+        )
     if report.pending:
         return f"Nothing is wrong; if the writer of a pending transaction is dead, abort it with {end_it}."
     if report.unkept_statistics and report.scope is Scope.TABLE:

@@ -304,12 +304,12 @@ def report(
         for table in tables:
             with status(f"inspecting {visible(table.url)}"):
                 subjects.append(look_at(table, options, streams[table.url]))
-        write_page(output, subjects, SYSTEM_CLOCK.now())
+        shown = write_page(output, subjects, SYSTEM_CLOCK.now())
     if as_json:
-        print_json(report_json(output, subjects))
+        print_json(report_json(output, shown))
     else:
-        print_report(output, subjects)
-    if any(subject.wrong for subject in subjects):
+        print_report(output, shown)
+    if any(subject.wrong for subject in shown):
         raise typer.Exit(1)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.logs import get_logger
 from dbio_commit.cli.check import advice
 from dbio_commit.cli.output import one_line, say, say_error
 from dbio_commit.feed.streams import StreamLag
@@ -13,20 +14,25 @@ from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.figures import count_text
 from dbio_commit.upkeep.report.health import Vacuumed, look
-from dbio_commit.upkeep.report.page import Subject, render_page
+from dbio_commit.upkeep.report.page import Subject, render_page, rendered
 from dbio_commit.upkeep.vacuum.report import VacuumOptions, in_short
+
+_log = get_logger(__name__)
 
 
 def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] = ()) -> Subject:
-    """Reads all markers and lists all files of a table, and changes nothing. An error is a part of the result, so that
+    """Reads all markers and lists all files of a table, and changes nothing. Any error is a part of the result, so that
     the page still shows other tables."""
     try:
         check = table.check()
         snapshot = table.snapshot(ignore_corrupt_markers=True)  # `check` names the corrupt ones
-        vacuumed = _dry_run(table, options)
+        vacuumed, now = _dry_run(table, options), table.clock.now()
+        health = look(snapshot, at=now, vacuumed=vacuumed, check=check, advice=advice(check), streams=streams)
     except DbioError as error:
         return Subject(name=table.url, note=one_line(error), failed=True)
-    health = look(snapshot, at=table.clock.now(), vacuumed=vacuumed, check=check, advice=advice(check), streams=streams)
+    except Exception as error:  # a defect of dbio-commit
+        _log.exception("%s cannot be looked at", table.url)
+        return Subject(name=table.url, note=f"dbio-commit fails with {type(error).__name__}; see the log", failed=True)
     return Subject(name=table.url, health=health)
 
 
@@ -58,14 +64,20 @@ def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
         return one_line(error)
 
 
-def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
-    """Raises InvalidInputError if the file cannot be written."""
+def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> Sequence[Subject]:
+    """Returns what the page shows. Raises InvalidInputError if the file cannot be written."""
+    page, shown = rendered(
+        subjects,
+        lambda them: render_page(them, at=at),
+        lambda it, error: _log.error("%s cannot be shown", it.name, exc_info=error),
+    )
     try:
-        file.write_text(render_page(subjects, at=at), encoding="utf-8")
+        file.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(
             f"cannot write {file}: {error.strerror}; name a file in an existing directory"
         ) from error
+    return shown
 
 
 def print_report(file: Path, subjects: Sequence[Subject]) -> None:

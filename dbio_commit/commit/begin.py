@@ -11,8 +11,8 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError, Sche
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.directory_root import left_alone
-from dbio_commit.commit.draft import Terms, encode_begun
+from dbio_commit.commit.directory_root import left_alone, refuse_inside
+from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
@@ -37,7 +37,11 @@ _log = get_logger(__name__)
 
 
 def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
-    """What is at the root now; writes nothing. Raises TableExistsError if there are commits and `must_be_empty`."""
+    """What is at the root now; writes nothing.
+
+    Raises TableExistsError if there are commits and `must_be_empty`, InvalidInputError if there is nothing and the root
+    lies in a table.
+    """
     return until_quiet(store, lambda: _look(store, clock, must_be_empty=must_be_empty))
 
 
@@ -56,6 +60,7 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
             f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
             "another path"
         )
+    refuse_inside(store)
     return Target(scope=None, looked=looked)
 
 
@@ -69,6 +74,7 @@ def begin(
     app: AppVersion | None = None,
     must_be_empty: bool = False,
     if_match: str | None = None,
+    last_erasure: str | None = None,
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
@@ -81,6 +87,7 @@ def begin(
 
     - `must_be_empty` requires a table without commits.
     - `if_match` requires a table whose data has not changed since that etag.
+    - `last_erasure` is as in `Terms`.
     - `target` is the result of `look`, if the caller has it.
     - `skipped` is the result of `has_committed`.
     - `sets` are changes of settings, checked. Rows that are there already must keep the constraints in them.
@@ -131,10 +138,9 @@ def begin(
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
     provenance = provenance_of(note, change(target.metadata.settings, sets))
-    begun, needs = encode_begun(application, job, target.origin, provenance), None if moves else columns
     began = clock.moment()  # before its start marker: a process that waits for the marker counts on that
     terms = Terms(
-        tid=root.claim(target, needs, begun) if claims else new_tid(clock),
+        tid="",
         operation=operation,
         scope=scope,
         origin=target.origin,
@@ -143,7 +149,8 @@ def begin(
         app=application,
         must_be_empty=must_be_empty,
         if_match=if_match,
-        commit_id=new_uuid(clock),
+        last_erasure=last_erasure,
+        commit_id="",
         job=job,
         began=began,
         metadata=target.metadata,
@@ -154,6 +161,8 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
+    tid = root.claim(target, None if moves else columns, terms.begun) if claims else new_tid(clock)
+    terms = replace(terms, tid=tid, commit_id=new_uuid(clock))
     return Transaction(store, clock, terms, follow_up=follow_up, inspector=inspector)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
@@ -28,6 +28,7 @@ from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encod
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import check_marker
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import FilesInParts
 from dbio_commit.store import Store
@@ -43,31 +44,53 @@ def write_checkpoint(
     gone: Container[str] | None = None,
     history: timedelta = HISTORY,
     again: bool = False,
-    erases: bool = False,
+    erasure: str | None = None,
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of the newest state; returns its name.
 
     `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
-    parts forgets nothing, so that it need not read what it covers already. None if another process was faster, or if
-    there is nothing new. With `again`, it writes one even if there is nothing new. With `erases`, no object that the
-    new checkpoint names has anything of the forgotten paths, and states before now count as erased. Raises
+    parts forgets nothing, so that it need not read what it covers already. None if another process was faster, if there
+    is nothing new, or if an erasure came meanwhile, which purged the number: then nothing is left of the checkpoint.
+    With `again`, it writes one even if there is nothing new. `erasure` is the id of an erasure: no object that the new
+    checkpoint names has anything of the forgotten paths, and states before now count as erased. Raises
     InvalidInputError if it would not fit into one object.
     """
     now = clock.now()
     keep_since = now - history
     if snapshot.checkpoint.is_root and _is_lazy(snapshot):
-        made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, erases=erases, now=now)
+        made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, erasure=erasure, now=now)
     else:
         lost = gone or frozenset()
-        made = _next_of_all(store, snapshot, gone=lost, keep_since=keep_since, again=again, erases=erases, now=now)
+        made = _next_of_all(store, snapshot, gone=lost, keep_since=keep_since, again=again, erasure=erasure, now=now)
     if made is None:
         return None
     written, body = made
     name = names.checkpoint(written.number)
-    if store.put_if_absent(name, body) or store.get(name) == body:  # else its answer was lost
-        return name
-    withdraw_parts(store, written)
-    return None
+    if not (store.put_if_absent(name, body) or store.get(name) == body):  # else its answer was lost
+        withdraw_parts(store, written)
+        return None
+    return None if _withdrawn_as_late(store, written) else name
+
+
+def _withdrawn_as_late(store: Store, written: Checkpoint) -> bool:
+    """Deletes the checkpoint again if it came after an erasure that had purged its number: it may name what is erased.
+
+    Then a higher one exists that the erasure, or a later one, has made. It records all that this one does.
+    """
+    log = parse_log(store.list_log(Kind.CHECKPOINT))
+    if log.last_checkpoint <= written.number:
+        return False
+    try:
+        newest = read_checkpoint(store, log, table_id=written.table_id)
+    except (CorruptMarkerError, ObjectNotFoundError) as error:  # it is for the next reader to report
+        _log.info("%s: %s stays, after which others were written: %s", store.url, written.number, error)
+        return False
+    if newest.last_erasure in (None, written.last_erasure):
+        return False
+    for path, failure in store.delete_many([names.checkpoint(written.number)]).items():
+        _log.warning("%s came late, and is left for vacuum: %s", store.url_of(path), failure)
+    withdraw_parts(store, written, but={name for part in newest.parts for name in part.objects})
+    return True
 
 
 Made = tuple[Checkpoint, bytes]
@@ -81,7 +104,7 @@ def _next_of_all(
     gone: Container[str],
     keep_since: datetime,
     again: bool,
-    erases: bool,
+    erasure: str | None,
     now: datetime,
 ) -> Made | None:
     """The next checkpoint, from all transactions with all of their paths."""
@@ -93,8 +116,8 @@ def _next_of_all(
     commits, known_since = condense(
         decided, gone=lost, noted=_noted(snapshot), keep_since=keep_since, known_since=before.known_since
     )
-    checkpoint = replace(_next(snapshot), commits=commits, known_since=known_since)
-    if erases and lost:
+    checkpoint = replace(_next(snapshot, erasure), commits=commits, known_since=known_since)
+    if erasure and lost:
         checkpoint = replace(checkpoint, erased_until=known_since)
     return put_parts(store, snapshot, checkpoint, created=now)
 
@@ -106,7 +129,7 @@ def _next_root(
     gone: Container[str] | None,
     keep_since: datetime,
     again: bool,
-    erases: bool,
+    erasure: str | None,
     now: datetime,
 ) -> Made | None:
     """The next root, without reading all that the parts of the one before it hold at once."""
@@ -114,25 +137,25 @@ def _next_root(
 
     is_due = again or bool(snapshot.news)
     checkpoint: Checkpoint | None
-    if gone is None and only_adds(snapshot) and not erases:
-        adds = replace(_next(snapshot), commits=snapshot.transactions)
+    if gone is None and only_adds(snapshot) and not erasure:
+        adds = replace(_next(snapshot, None), commits=snapshot.transactions)
         checkpoint = write_parts(store, snapshot, adds) if is_due else None
     else:
         checkpoint = write_changes(
             store,
             snapshot,
-            _next(snapshot),
+            _next(snapshot, erasure),
             gone=frozenset() if gone is None else gone,
             noted=_noted(snapshot),
             keep_since=keep_since,
             is_due=is_due,
-            erases=erases,
+            erases=erasure is not None,
         )
     return (checkpoint, encode_root(checkpoint, created=now)) if checkpoint else None
 
 
-def _next(snapshot: Snapshot) -> Checkpoint:
-    """The next checkpoint, without transactions."""
+def _next(snapshot: Snapshot, erasure: str | None) -> Checkpoint:
+    """The next checkpoint, without transactions. `erasure` is the id of one that it completes."""
     before = snapshot.checkpoint
     return Checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
@@ -141,7 +164,9 @@ def _next(snapshot: Snapshot) -> Checkpoint:
         metadata=snapshot.metadata,
         known_since=before.known_since,
         erased_until=before.erased_until,
+        last_erasure=erasure or before.last_erasure,
         redated_until=snapshot.redated_until,
+        doubts=snapshot.doubts,
     )
 
 
@@ -196,10 +221,13 @@ def _count_paths(commits: Iterable[Decided]) -> int:
     return sum(len(commit.marker.added) + len(commit.marker.removed) for commit in commits)
 
 
-def withdraw_parts(store: Store, lost: Checkpoint) -> None:
-    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them."""
+def withdraw_parts(store: Store, lost: Checkpoint, *, but: Container[str] = ()) -> None:
+    """Deletes the parts of a checkpoint that was not created, or was put out of use. No other checkpoint names them,
+    except those in `but`."""
     parts = [*lost.parts, *(it.part for it in lost.dropped if it.by == lost.number)]
-    own = [name for part in parts for name in part.objects if names.part_number(name) == lost.number]
+    own = [
+        name for part in parts for name in part.objects if names.part_number(name) == lost.number and name not in but
+    ]
     for path, failure in store.delete_many(own).items():
         _log.info("%s is left for vacuum: %s", store.url_of(path), failure)
 
@@ -310,4 +338,5 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
         log=settled.log,
         origin=settled.origin,
         redated_until=settled.redated_until,
+        doubts=settled.doubts,
     )

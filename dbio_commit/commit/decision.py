@@ -252,11 +252,14 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
 def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
     """As `abort_transaction`, for many transactions at once. Returns why each is not aborted, or None if it is.
 
-    It puts all abort markers, and then reads the log once to find those that decide nothing.
+    The caller knows from a listing that they are pending, which may be long ago. So it first looks for their markers by
+    name. It puts all abort markers, and then reads the log once to find those that decide nothing.
     """
-    markers = [_new_abort(clock) for _ in tids]
-    failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
-    outcomes = dict(zip(tids, failures, strict=True))
+    outcomes = _find_ended(store, tids)
+    left = [tid for tid in tids if tid not in outcomes]
+    markers = [_new_abort(clock) for _ in left]
+    failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(left, markers, strict=True)])
+    outcomes |= zip(left, failures, strict=True)
     aborted = [tid for tid, failure in outcomes.items() if failure is None]
     if not aborted:
         return outcomes
@@ -283,23 +286,42 @@ def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
             raise failure
 
 
+def _find_ended(store: Store, tids: Sequence[str]) -> dict[str, DbioError | None]:
+    """Those of the transactions that are decided, with the results of `abort_many`.
+
+    Vacuum purges the start marker first. So if it is gone, and no commit marker is there, the transaction was decided
+    long ago: a checkpoint may have forgotten it, and an abort marker would decide it again.
+    """
+    commits = store.stat_many([*map(names.committed, tids)])
+    starts = store.stat_many([*map(names.started, tids)])  # after them: if one is there, its commit was not purged
+    ended: dict[str, DbioError | None] = {}
+    for tid, decided, started in zip(tids, commits, starts, strict=True):
+        if decided and decided.size:
+            ended[tid] = _try_abort(store, tid, None)
+        elif started is None and decided is None:
+            ended[tid] = decided_long_ago(store, tid)
+    return ended
+
+
 def _new_abort(clock: Clock) -> CommitMarker:
     return abort_marker(commit_id=new_uuid(clock), timestamp=clock.now())
 
 
 def _put_abort(
-    store: Store, path: str, tid: str, marker: CommitMarker, *, may_put: Callable[[], bool] = lambda: True
+    store: Store, path: str, tid: str, marker: CommitMarker | None, *, may_put: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Puts this abort marker, unless there is one. Returns whether it is this one.
+    """Puts this abort marker, unless there is one. Returns whether it is this one. None: puts none, but looks.
 
-    Raises TransactionStateError if the transaction is committed.
+    Raises TransactionStateError if the transaction is committed, or was decided so long ago that it has no marker.
     """
     for _ in range(PUT_ATTEMPTS):
         if not may_put():
             raise decided_long_ago(store, tid)
-        if store.put_if_absent(path, encode(marker)):
+        if marker and store.put_if_absent(path, encode(marker)):
             return True
         found = read_commit(store, path)
+        if found is None and marker is None:
+            raise decided_long_ago(store, tid)
         if found is None:
             continue
         if not found.is_abort:
@@ -308,7 +330,7 @@ def _put_abort(
     raise StoreError(f"{store.url_of(path)} appears and disappears; try again")
 
 
-def _try_abort(store: Store, tid: str, marker: CommitMarker, *, makes_room: bool = True) -> DbioError | None:
+def _try_abort(store: Store, tid: str, marker: CommitMarker | None, *, makes_room: bool = True) -> DbioError | None:
     """Puts an abort marker. Returns the error if that failed.
 
     A commit marker without content, left by a disk that failed, counts as absent. No writer of it is still at work, so

@@ -7,6 +7,7 @@ from functools import partial
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
     DbioError,
@@ -16,6 +17,7 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
 from dbio_commit.commit.decision import abort_in_directory, decide, read_own
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.operations import RULES
@@ -276,10 +278,28 @@ def refuse_nested(store: Store, path: str) -> None:
     """Raises InvalidInputError if the path is that of a table's descriptor below the root."""
     directory, name = names.split(path)
     if directory and name == names.DESCRIPTOR:
+        inner = store.url_of(directory)
         raise InvalidInputError(
-            f"{store.url} holds another table, {store.url_of(directory)}; use that table's own path, and keep tables "
-            "apart from one another"
+            f"{store.url} holds another table, {inner}; use that table's own path, and keep tables apart from one "
+            f"another: `{command('dbio', 'copy', inner, 'PATH')}` and then `{command('dbio', 'drop', inner)}` move it"
         )
+
+
+def refuse_inside(store: Store) -> None:
+    """Raises InvalidInputError if the root lies in a table. A directory that may not be read counts as no table."""
+
+    def is_table(outer: Store) -> bool:
+        with suppress(ObjectNotFoundError, AccessDeniedError):
+            return bool(outer.stat(names.DESCRIPTOR))
+        return False
+
+    around = store.around()
+    for outer, found in zip(around, store.in_parallel(is_table, around), strict=True):
+        if found:
+            raise InvalidInputError(
+                f"{store.url} lies in the table {outer.url}, whose vacuum would delete files that it does not know; "
+                "nothing was written: write to that table, or give a path outside of it"
+            )
 
 
 def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.provenance import allowed
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
@@ -35,6 +37,9 @@ class Terms:
     """Whether it may only commit to a table that has no commits yet."""
     if_match: str | None = None
     """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
+    last_erasure: str | None = None
+    """Of a write that brings removed files back: it commits only if this is still the last erasure, "" for none. None
+    for any other write."""
     commit_id: str
     job: str
     """A random uuid in the name of each data file, as in DBIO's names."""
@@ -74,9 +79,24 @@ class Terms:
         return self.must_be_empty or self.if_match is not None
 
     @property
+    def takes_turn(self) -> bool:
+        """Whether it commits only under a turn (I7). If not, it is an append, and blind if it keeps the columns."""
+        return bool(RULES[self.operation].needs_state or self.app or self.is_conditional or self.sets)
+
+    @property
     def begun(self) -> bytes:
-        """The body of its start marker."""
-        return encode_begun(self.app, self.job, self.origin, self.provenance)
+        """The body of its start marker. It is empty in the directory scope, which has no `origin`."""
+        if self.origin is None:
+            return b""
+        return encode(
+            Begun(
+                table_id=self.origin.table_id,
+                app=self.app,
+                takes_turn=self.takes_turn,
+                provenance=self.provenance,
+                job=self.job,
+            )
+        )
 
 
 def _bare(files: Sequence[FileInfo], without: Collection[str]) -> Sequence[FileInfo]:
@@ -89,11 +109,6 @@ def _bare(files: Sequence[FileInfo], without: Collection[str]) -> Sequence[FileI
         else it
         for it in files
     ]
-
-
-def encode_begun(app: App | None, job: str, origin: Origin | None, provenance: Provenance | None = None) -> bytes:
-    """The body of a start marker. It is empty in the directory scope, which has no `origin`."""
-    return encode(Begun(table_id=origin.table_id, app=app, provenance=provenance, job=job)) if origin else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +186,7 @@ class Draft:
                 dated=origin.dated if origin else None,
                 turn=turn,
                 app=self.terms.app,
-                provenance=self.provenance,
+                provenance=allowed(self.provenance, metadata.settings if metadata else None),
                 metrics=metrics,
                 schema=pack_schema(metadata and metadata.schema),
                 schema_turn=metadata.turn if metadata else None,

@@ -31,9 +31,29 @@ class Read:
     """Returns the files of a snapshot that may hold rows which it would have changed, or on which it depends."""
     isolation: Isolation
     """What it does about rows that others append meanwhile."""
+    check: Callable[[Snapshot], None] = lambda table: None
+    """Raises CommitConflictError if the table in the rewrite's turn has changed otherwise than the rewrite allows."""
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)
+
+
+def last_erasure_of(table: Snapshot) -> str:
+    """The id of the last erasure before this state of now; "" for none."""
+    return table.checkpoint.last_erasure or ""
+
+
+def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> None:
+    """Raises CommitConflictError if the last erasure of a table is another one than in an earlier state.
+
+    So files that were copied by that state bring no erased rows back. `where` is the table, and `then` says what
+    follows.
+    """
+    if last_erasure != since:
+        raise CommitConflictError(
+            f"rows of {where} were erased (`dbio erase`) since its files were read, and some of these may have "
+            f"held such rows; {then}"
+        )
 
 
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
@@ -41,6 +61,7 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
     `table` is the table in the rewrite's turn.
     """
+    read.check(table)
     unseen = _with_paths(table, [it for it in table.transactions if it.tid not in read.tids and not it.marker.is_abort])
     news = _bring_news(unseen, read)
     came = _live_of(table, [commit for commit in unseen if commit.tid in news])
@@ -78,13 +99,14 @@ def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
             is_news = bool(found and commit.forgotten.removed)
             is_news |= any(_writer_of(path) in found for path in commit.marker.removed)
         else:
-            is_news = read.isolation == "serializable" or not _is_blind(commit)
+            is_news = read.isolation == "serializable" or not is_blind(commit)
         if is_news:
             found.add(commit.tid)
     return found
 
 
-def _is_blind(commit: Decided) -> bool:
+def is_blind(commit: Decided) -> bool:
+    """Whether the commit only appends rows, whatever the table has."""
     info = commit.marker.dbio_commit
     return info.operation == "append" if info else not (commit.marker.removed or commit.forgotten.removed)
 

@@ -114,6 +114,21 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
     return seen
 
 
+def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
+    """The table of this origin, as `look_at_table`. None if it has gone.
+
+    If this process remembers the table, it looks only at the turns since then, and not for the descriptor.
+    """
+    seen = _recall(store, clock)
+    if seen is None or seen.descriptor.id != origin.table_id:
+        found = look_at_table(store, clock, read_snapshot)
+        return found if found and found.descriptor.id == origin.table_id else None
+    looked = clock.moment()
+    seen = replace(_go_on(store, clock, seen, read_snapshot), looked=looked)
+    _remember(store, clock, seen)
+    return seen
+
+
 def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
     """Remembers what this process has committed in a turn that the log shows, if it remembers the table."""
     seen = _recall(store, clock)

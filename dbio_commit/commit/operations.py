@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dbio_commit.base.errors import CommitConflictError
-from dbio_commit.commit.draft import Draft
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partitions import partition_types, replaced_files
 from dbio_commit.protocol.state import DataFile, live_among
+
+if TYPE_CHECKING:
+    from dbio_commit.commit.draft import Draft
 
 
 class TableState(Protocol):
@@ -32,25 +34,25 @@ class Rules:
     """Whether it depends on the table's state. Then it takes a turn (I7)."""
     sets_schema: bool
     """Whether the commit sets the table's columns, whatever they were."""
-    removes: Callable[[Draft, TableState], list[str]]
+    removes: "Callable[[Draft, TableState], list[str]]"
     """Returns the paths of the live files that it removes. Raises CommitConflictError if it cannot be done."""
 
 
-def _nothing(draft: Draft, table: TableState) -> list[str]:
+def _nothing(draft: "Draft", table: TableState) -> list[str]:
     return []
 
 
-def _everything(draft: Draft, table: TableState) -> list[str]:
+def _everything(draft: "Draft", table: TableState) -> list[str]:
     return [file.path for file in table.files]
 
 
-def _what_lies_in_its_partitions(draft: Draft, table: TableState) -> list[str]:
+def _what_lies_in_its_partitions(draft: "Draft", table: TableState) -> list[str]:
     replaced = draft.replaced or [file.partition for file in draft.files]
     types = partition_types(draft.schema or table.schema, table.partition_columns)
     return [file.path for file in replaced_files(table.files, replaced, types)]
 
 
-def _what_it_rewrites(draft: Draft, table: TableState) -> list[str]:
+def _what_it_rewrites(draft: "Draft", table: TableState) -> list[str]:
     if gone := set(draft.rewritten) - live_among(table.files, set(draft.rewritten)):
         raise CommitConflictError(
             f"{len(gone)} of the {len(draft.rewritten)} files that transaction {draft.terms.tid} rewrites are not "

@@ -1,6 +1,7 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -9,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 from msgspec import structs
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
@@ -114,25 +115,26 @@ def write_changes(
     change = Forgetting(before.commits, snapshot.news, snapshot.transactions, gone)
     written: list[Part] = []
     some = _Collected()
-    for new in change.slices():
-        some.add(new)
-        if some.count >= MOST_ROWS_AT_ONCE:
-            pieces, _ = merging.pieces_of_news(*some.tables(), Cut(1, before.cuts))
-            written += _write(store, number, "files", pieces, since=number, until=number)
-            some = _Collected()
-    if not is_due and not change.loses:
-        return None
-    cut = Cut(1, before.cuts) if written else plan_cut(some.count, before.cuts, LIMITS)
-    pieces, new_cuts = merging.pieces_of_news(*some.tables(), cut)
-    written += _write(store, number, "files", pieces, since=number, until=number)
-    commits, known_since = change.commits(
-        number, noted=noted, keep_since=keep_since, known_since=checkpoint.known_since
-    )
-    written += _write(store, number, "commits", [Piece([commits])], since=number, until=number)
-    checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
-    if erases and change.loses:
-        checkpoint = replace(checkpoint, erased_until=known_since)
-    return _merged(store, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
+    with _withdrawing(store, written):
+        for new in change.slices():
+            some.add(new)
+            if some.count >= MOST_ROWS_AT_ONCE:
+                pieces, _ = merging.pieces_of_news(*some.tables(), Cut(1, before.cuts))
+                written += _write(store, number, "files", pieces, since=number, until=number)
+                some = _Collected()
+        if not is_due and not change.loses:
+            return None
+        cut = Cut(1, before.cuts) if written else plan_cut(some.count, before.cuts, LIMITS)
+        pieces, new_cuts = merging.pieces_of_news(*some.tables(), cut)
+        written += _write(store, number, "files", pieces, since=number, until=number)
+        commits, known_since = change.commits(
+            number, noted=noted, keep_since=keep_since, known_since=checkpoint.known_since
+        )
+        written += _write(store, number, "commits", [Piece([commits])], since=number, until=number)
+        checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
+        if erases and change.loses:
+            checkpoint = replace(checkpoint, erased_until=known_since)
+        return _merged(store, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
 
 
 class _Collected:
@@ -183,6 +185,8 @@ def _merged(
     dropped = [*_still_there(before, log)]
     reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
 
+    made = [*written]
+
     def carry_out(merges: Iterable[Merge]) -> None:
         nonlocal parts, cuts
         for merge in merges:
@@ -190,20 +194,22 @@ def _merged(
             pieces, new_cuts = merging.merge(reader, merge)
             since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
             merged = _write(store, number, kind, pieces, since=since, until=until)
+            made.extend(merged)
             gone = {part.name for part in merge.parts}
             parts = [*(part for part in parts if part.name not in gone), *merged]
             into = [it.name for it in merged]
             dropped.extend(Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts)
             cuts = sorted([*cuts, *new_cuts])
 
-    forgetful = reader.forgetful(parts) if erases else frozenset()
-    if not forgetful:
-        carry_out(plan_merges(parts, cuts, LIMITS))
-    else:
-        carry_out(plan_cuts_of_all(parts, cuts, LIMITS))
-        forgetful |= reader.forgetful([part for part in parts if names.part_number(part.name) == number])
-        carry_out(plan_merges_of_forgotten(parts, cuts, forgetful, LIMITS))
-        cuts = tighten_cuts(parts, cuts)
+    with _withdrawing(store, made):
+        forgetful = reader.forgetful(parts) if erases else frozenset()
+        if not forgetful:
+            carry_out(plan_merges(parts, cuts, LIMITS))
+        else:
+            carry_out(plan_cuts_of_all(parts, cuts, LIMITS))
+            forgetful |= reader.forgetful([part for part in parts if names.part_number(part.name) == number])
+            carry_out(plan_merges_of_forgotten(parts, cuts, forgetful, LIMITS))
+            cuts = tighten_cuts(parts, cuts)
     return replace(
         checkpoint,
         commits=StoredCommits(PartReader(store, number), parts),
@@ -211,6 +217,16 @@ def _merged(
         dropped=tuple(dropped),
         cuts=tuple(cuts),
     )
+
+
+@contextmanager
+def _withdrawing(store: Store, written: Sequence[Part]) -> Iterator[None]:
+    """Deletes these new parts if the block fails, as it does if an erasure has purged what it reads."""
+    try:
+        yield
+    except DbioError:
+        store.delete_many([name for part in written for name in part.objects])
+        raise
 
 
 def _state_of(snapshot: Snapshot) -> State:

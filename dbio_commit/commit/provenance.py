@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dbio_commit import __version__
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import records_provenance
-from dbio_commit.base.redaction import redact, secrets_of_clients
+from dbio_commit.base.redaction import names_secret, redact, secrets_of_clients
 from dbio_commit.base.texts import visible
 from dbio_commit.protocol.markers.provenance import (
     MOST_LABEL_NAME,
@@ -86,7 +86,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
     Raises InvalidInputError for an environment variable that cannot be read.
     """
     said = _say(Provenance(), note.message, note.labels)
-    if records_provenance() and (settings or {}).get(PROVENANCE) != "off":
+    if records_provenance() and not _is_off(settings):
         run = note.run or SparkRun()
         said = replace(
             said,
@@ -98,6 +98,18 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
             spark_job=_clean(run.job, MOST_TEXT),
         )
     return said if said != Provenance() else None
+
+
+def allowed(by: Provenance | None, settings: Settings | None) -> Provenance | None:
+    """What a commit marker may record of it: only what the caller said, if the table's settings switch the rest off."""
+    if by is None or not _is_off(settings):
+        return by
+    said = Provenance(message=by.message, labels=by.labels)
+    return said if said != Provenance() else None
+
+
+def _is_off(settings: Settings | None) -> bool:
+    return (settings or {}).get(PROVENANCE) == "off"
 
 
 def amended(before: Provenance | None, message: str | None, labels: Labels | None) -> Provenance | None:
@@ -113,15 +125,11 @@ def amended(before: Provenance | None, message: str | None, labels: Labels | Non
 
 def _say(by: Provenance, message: str | None, labels: Labels | None) -> Provenance:
     cleaned = {
-        _clean(name, MOST_LABEL_NAME): "***" if _names_secret(name) else _clean(text, MOST_TEXT)
+        _clean(name, MOST_LABEL_NAME): "***" if names_secret(name) else _clean(text, MOST_TEXT)
         for name, text in (labels or {}).items()
     }
     texts = {name: text or "" for name, text in cleaned.items() if name}
     return replace(by, message=_clean(message, MOST_MESSAGE, keep="\n"), labels=texts or None)
-
-
-def _names_secret(label: str) -> bool:
-    return redact(f"{label}=text") == f"{label}=***"
 
 
 def _clean(text: str | None, most: int, *, keep: str = "") -> str | None:

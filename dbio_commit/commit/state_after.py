@@ -1,4 +1,4 @@
-"""What a commit makes of the table, as the table is in the commit's turn: its columns and settings. Pure."""
+"""What a commit makes of the table: its columns and settings, and whether what the writer saw still holds. Pure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -6,22 +6,25 @@ from typing import Any
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.draft import Draft
 from dbio_commit.commit.operations import RULES
+from dbio_commit.data.fitting import lost, misfit, respelled, without
+from dbio_commit.data.mapping import Schema
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.schema import refuse_large
-from dbio_commit.protocol.partitions import find_unread, partition_types
+from dbio_commit.protocol.partitions import find_problem, find_unread, partition_types
 from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.state import Metadata
 
 
 def metadata_after(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
-    """The table's columns and settings after the commit. `before` is as of its turn.
+    """The table's columns and settings after the commit. `before` is as of `turn`, or as of the commit's own turn.
 
     Raises CommitConflictError if another commit has changed what the transaction depends on since it began,
     InvalidInputError if new columns take too many bytes.
     """
     _refuse_other_constraints(draft, before, where=where)
     schema = _schema_after(draft, before.schema, where=where)
+    _refuse_misfit(draft, schema, where=where)
     if schema != before.schema:
         refuse_large(schema)
     return Metadata(schema, turn, change(before.settings, draft.terms.sets))
@@ -40,16 +43,68 @@ def _refuse_other_constraints(draft: Draft, current: Metadata, *, where: str) ->
 
 def _schema_after(draft: Draft, current: Mapping[str, Any] | None, *, where: str) -> Mapping[str, Any] | None:
     """The columns after the commit: some operations set their own, the others change those that they have seen."""
-    if draft.schema is not None and RULES[draft.terms.operation].sets_schema:
-        return draft.schema
-    if draft.schema is None or not draft.changes_schema:
+    if draft.schema is None:
         return current
-    if current not in (None, draft.terms.metadata.schema, draft.schema):
+    if RULES[draft.terms.operation].sets_schema:
+        is_as_seen = has_new_columns(draft) or not gives_other_columns(draft, current)
+    elif draft.changes_schema:
+        is_as_seen = current in (None, draft.terms.metadata.schema, draft.schema)
+    else:
+        return current
+    if not is_as_seen:
         raise CommitConflictError(
             f"the schema of {where} was changed by another commit since transaction {draft.terms.tid} began; nothing "
             "was committed: read the table again, and write again"
         )
     return draft.schema
+
+
+def _refuse_misfit(draft: Draft, after: Mapping[str, Any] | None, *, where: str) -> None:
+    """Raises CommitConflictError if the files were written for columns that the table no longer has (6.4)."""
+    terms = draft.terms
+    written = terms.metadata.schema if draft.schema is None else draft.schema
+    why = find_misfit(written, after, terms.partition_columns) if draft.files else None
+    if why is None:
+        types = partition_types(after, terms.partition_columns)
+        problem = find_problem((file.partition for file in draft.data_files), types) if after != written else None
+        why = problem and problem[1]
+    if why is not None:
+        raise CommitConflictError(
+            f"the schema of {where} was changed by another commit since transaction {terms.tid} began, and its files "
+            f"do not fit any more: {why}; nothing was committed: read the table again, and write again"
+        )
+
+
+def find_misfit(written: Schema | None, table: Schema | None, layout: Layout) -> str | None:
+    """Why files that were written for some columns do not fit the columns of a table, as text; None if they fit.
+
+    Both are Spark's JSON; None is unknown, and fits. Partition columns are in no file.
+    """
+    if written is None or table is None or written == table:
+        return None
+    inside, wanted = without(written, layout), without(table, layout)
+    if other := respelled(inside, wanted):
+        return other
+    if gone := lost(inside, wanted):
+        return f"the table lacks {gone:.200}"
+    wrong = misfit(inside, wanted)
+    return wrong and f"the files have {wrong}"
+
+
+def has_new_columns(draft: Draft) -> bool:
+    """Whether the turn of the commit says that it gives the table columns that earlier files may not fit."""
+    known = draft.terms.metadata.schema
+    return gives_other_columns(draft, known) or (
+        known is None and draft.schema is not None and RULES[draft.terms.operation].sets_schema
+    )
+
+
+def gives_other_columns(draft: Draft, before: Schema | None) -> bool:
+    """Whether files that fit these columns may not fit the table after the commit, which only an overwrite does."""
+    after, layout = draft.schema, draft.terms.partition_columns
+    if before is None or after is None or not RULES[draft.terms.operation].sets_schema:
+        return False
+    return bool(find_misfit(before, after, layout)) or partition_types(before, layout) != partition_types(after, layout)
 
 
 def refuse_unread(table: Snapshot, removed: Collection[str], after: Metadata, *, layout: Layout) -> None:

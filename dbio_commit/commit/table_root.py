@@ -22,6 +22,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.applications import abort_superseded, has_version, is_committed
 from dbio_commit.commit.decision import (
     PUT_ATTEMPTS,
+    abort_many,
     abort_transaction,
     commit_once,
     decided_long_ago,
@@ -31,14 +32,21 @@ from dbio_commit.commit.decision import (
     withdraw,
 )
 from dbio_commit.commit.draft import Draft, Terms
-from dbio_commit.commit.isolation import refuse_news
-from dbio_commit.commit.metadata import Seen, forget_holder, look_at_table, remember_metadata, remembered_id
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
+from dbio_commit.commit.metadata import (
+    Seen,
+    forget_holder,
+    look_at_table,
+    look_at_turns,
+    remember_metadata,
+    remembered_id,
+)
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
-from dbio_commit.commit.state_after import metadata_after, refuse_unread
+from dbio_commit.commit.state_after import gives_other_columns, has_new_columns, metadata_after, refuse_unread
 from dbio_commit.commit.tids import new_tid
-from dbio_commit.commit.turns import TRUST_S, end_others, take_turn, wait_for_layout
+from dbio_commit.commit.turns import TRUST_S, end_blind, end_others, take_turn, wait_for_layout
 from dbio_commit.log.listing import (
     read_checkpoint,
     read_descriptor,
@@ -143,7 +151,8 @@ class TableRoot(Root):
             raise decided_long_ago(self.store, tid)
         if tid not in log.started and tid not in log.committed:
             raise self.unknown_transaction(tid)
-        abort_transaction(self.store, self.clock, tid)
+        if failure := abort_many(self.store, self.clock, [tid])[tid]:
+            raise failure
 
     def _read_checkpoint(self, log: Log) -> Checkpoint:
         return read_checkpoint(self.store, log, table_id=read_descriptor(self.store, log).id)
@@ -264,6 +273,8 @@ class TableRoot(Root):
         except TransactionAbortedError:
             if app and has_version(self._snapshot_now(), app):
                 return self._skip(draft)  # the writer that committed the version has aborted its other attempts
+            with suppress(StoreError):
+                self._refuse_outdated(draft)  # an overwrite with other columns aborts appends
             raise
 
     def _commit(self, draft: Draft) -> Commit:
@@ -281,11 +292,10 @@ class TableRoot(Root):
                 raise self._gone(terms.tid) from None
             self._look_at_descriptor(terms)  # raises a clearer error if the files are gone with their table
             raise
-        rules = RULES[terms.operation]
-        turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
-        origin = terms.origin
-        if rules.needs_state or terms.app or terms.is_conditional or terms.sets or draft.changes_schema:
-            taken = self._take_turn(terms)
+        turn, removed, shorten = None, list[str](), None
+        origin, metadata = terms.origin, self._metadata_if_blind(draft)
+        if metadata is None:
+            taken = self._take_turn(draft)
             if isinstance(taken, CommitMarker):
                 return self._result_as_found(terms.tid, taken)
             turn, table = taken
@@ -296,7 +306,9 @@ class TableRoot(Root):
                 table = self._snapshot_now()
                 if self._comes_too_late(terms, table):
                     return self._skip(draft, turn)
-            removed, origin = rules.removes(draft, table), table.origin
+            elif gives_other_columns(draft, table.schema) and end_blind(self.store, self.clock, terms.tid, table):
+                table = self._snapshot_now()
+            removed, origin = RULES[terms.operation].removes(draft, table), table.origin
             if draft.read:
                 refuse_news(table, draft.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, whole=table.whole)
@@ -318,6 +330,32 @@ class TableRoot(Root):
             if terms.app:
                 abort_superseded(self.store, self.clock, table, terms.app, tid=terms.tid)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+
+    def _metadata_if_blind(self, draft: Draft) -> Metadata | None:
+        """What a blind append records of the table as it is now. None for a commit that takes a turn.
+
+        The look comes after the start marker. So either it shows the turn of an overwrite, or the overwrite finds the
+        start marker before it gives the table other columns, and aborts the transaction. Raises CommitConflictError if
+        the files do not fit the table any more.
+        """
+        terms = draft.terms
+        if terms.takes_turn or draft.changes_schema:
+            return None
+        seen = self._seen_now(terms)
+        if seen is None:
+            self._look_at_descriptor(terms)
+            return terms.metadata
+        if seen.holder and seen.holder.new_columns:
+            return None  # waits for it
+        return metadata_after(draft, seen.metadata, seen.metadata.turn, where=self.store.url)
+
+    def _refuse_outdated(self, draft: Draft) -> None:
+        """Raises CommitConflictError if what the transaction saw of the table when it began does not hold any more."""
+        if seen := self._seen_now(draft.terms):
+            metadata_after(draft, seen.metadata, seen.metadata.turn, where=self.store.url)
+
+    def _seen_now(self, terms: Terms) -> Seen | None:
+        return look_at_turns(self.store, self.clock, terms.origin, self._snapshot_now) if terms.origin else None
 
     def _look_at_descriptor(self, terms: Terms) -> Origin | None:
         """The origin with the time of the descriptor. Raises CommitConflictError if the table has gone."""
@@ -367,6 +405,9 @@ class TableRoot(Root):
             return True
         if terms.must_be_empty and table.tids:
             raise self.table_exists()
+        if terms.last_erasure is not None:
+            then = "nothing was committed: begin again"
+            refuse_erased(last_erasure_of(table), since=terms.last_erasure, where=self.store.url, then=then)
         if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
             refuse_changed(
@@ -407,12 +448,12 @@ class TableRoot(Root):
             self.check_life(terms)
             raise
 
-    def _take_turn(self, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
+    def _take_turn(self, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
         """The turn and the table as it is in that turn, or the marker if the transaction was committed meanwhile.
 
         An earlier call of `commit` that was interrupted may have committed it, or another copy of the transaction.
         """
-        read_ahead = self._reader_ahead()
+        terms, read_ahead = draft.terms, self._reader_ahead()
         while True:
             try:
                 turn = take_turn(
@@ -421,6 +462,7 @@ class TableRoot(Root):
                     terms.tid,
                     origin=terms.origin,
                     new_layout=terms.changes_layout,
+                    new_columns=has_new_columns(draft),
                     read_ahead=read_ahead,
                 )
             except CommitConflictError:

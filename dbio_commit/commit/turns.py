@@ -4,10 +4,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import AccessDeniedError, StoreError, TransactionStateError
+from dbio_commit.base.errors import (
+    AccessDeniedError,
+    CorruptMarkerError,
+    ObjectNotFoundError,
+    StoreError,
+    TransactionStateError,
+)
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, has_start
-from dbio_commit.log.listing import read_last_turn, read_markers, read_turn, refuse_other_table
+from dbio_commit.log.listing import read_begun, read_last_turn, read_markers, read_turn, refuse_other_table
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
@@ -51,17 +58,19 @@ def take_turn(
     *,
     origin: Origin | None = None,
     new_layout: bool = False,
+    new_columns: bool = False,
     read_ahead: Callable[[Log], None] = lambda log: None,
 ) -> int | None:
     """Waits until all earlier turns are decided, takes the next one, and returns its number (I7).
 
     None if the transaction `tid` is decided already. The turn ends when the transaction is decided. A holder that stays
-    undecided for the lease is aborted. While a turn with `new_layout` is undecided, no transaction begins. `read_ahead`
-    is called with the log before the turn is taken, and for each listing while another transaction holds the turn: what
-    it reads need not be read in the turn. Raises CommitConflictError if the table of this `origin` is gone.
+    undecided for the lease is aborted. While a turn with `new_layout` is undecided, no transaction begins; while one
+    with `new_columns` is undecided, no blind append commits. `read_ahead` is called with the log before the turn is
+    taken, and for each listing while another transaction holds the turn: what it reads need not be read in the turn.
+    Raises CommitConflictError if the table of this `origin` is gone.
     """
     table_id = origin.table_id if origin else None
-    body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout))
+    body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout, new_columns=new_columns))
     failures, is_ahead, lost = 0, False, 0
     while True:
         log = parse_log(store.list_log(*([] if is_ahead else [Kind.CHECKPOINT, Kind.COMMITTED]), "_d", Kind.TURN))
@@ -110,6 +119,33 @@ def end_others(store: Store, clock: Clock, tid: str) -> None:
     others = [other for other in parse_log(store.list_log()).pending if other != tid]
     for other in abort_all(store, clock, others):  # what others have committed is overwritten
         _log.warning("%s: aborted %s, which began with partition columns that %s changes", store.url, other, tid)
+
+
+def end_blind(store: Store, clock: Clock, tid: str, table: Snapshot) -> bool:
+    """For the holder of a turn that gives the table other columns: aborts what may commit without a look at them.
+
+    These are the transactions that are undecided in `table`, which was read in the turn, and that need no turn. A
+    transaction that begins later sees the turn before it commits. Returns whether there were any: then the table must
+    be read again, since one may have committed instead. Raises StoreError.
+    """
+    decided = {it.tid for it in table.transactions} | {tid}
+    others = sorted(table.log.started.keys() - decided)
+    blind = store.ask_each(lambda other: _is_blind(store, table.log.started[other], table.table_id), others)
+    others = [other for other, is_blind in zip(others, blind, strict=True) if is_blind]
+    for other in abort_all(store, clock, others):
+        _log.warning("%s: aborted %s, which began before %s gave the table other columns", store.url, other, tid)
+    return bool(others)
+
+
+def _is_blind(store: Store, started: Entry, table_id: str | None) -> bool:
+    """Whether a transaction may commit without a turn, by its start marker. One that cannot be read does not say so."""
+    try:
+        begun = read_begun(store, started, table_id=table_id)
+    except ObjectNotFoundError:
+        return False  # vacuum has purged it: the transaction was decided
+    except CorruptMarkerError:
+        return True
+    return not (begun and begun.takes_turn)
 
 
 def _wait_for(

@@ -6,7 +6,7 @@ other packages are used, but never imported: a frame comes from a program that h
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.data_file import cut
 from dbio_commit.data.encoding import leaves, maps, problem_of_values
 from dbio_commit.data.mapping import ColumnMapping, Schema
-from dbio_commit.data.widen import fit
+from dbio_commit.data.objects import refuse_mixed
+from dbio_commit.data.widen import cut_out, fit
 
 BATCH_ROWS = 64 * 1024
 BATCH_BYTES = 32 * 1024 * 1024
@@ -201,6 +202,9 @@ def _of_pandas(frame: Any) -> Frame:
                 f"frame[{name!r}].sparse.to_dense()"
             )
         with _named(name):
+            given = getattr(column.dtype, "categories", column)  # those of a categorical column
+            if given.dtype == object:
+                refuse_mixed(given)
             fields.append(pa.Schema.from_pandas(column.to_frame("it"), preserve_index=False).field(0).with_name(name))
     schema = pa.schema(fields)
 
@@ -210,41 +214,11 @@ def _of_pandas(frame: Any) -> Frame:
             arrays = []
             for i, field in enumerate(schema):
                 with _named(field.name):
-                    column = part.iloc[:, i]
-                    if column.dtype == object:
-                        _refuse_mixed(column, field.type)
-                    found: Any = pa.Array.from_pandas(column, type=field.type)
+                    found: Any = pa.Array.from_pandas(part.iloc[:, i], type=field.type)
                     arrays.append(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return _frame(schema, read)
-
-
-def _refuse_mixed(values: Iterable[Any], kind: Any) -> None:
-    """Raises ValueError for objects that Arrow would change silently to make them values of the type."""
-    if types.is_struct(kind):
-        rows = [it for it in values if isinstance(it, dict)]
-        for field in kind:
-            _refuse_mixed((row.get(field.name) for row in rows), field.type)
-    elif types.is_list(kind):
-        lists = (it for it in values if isinstance(it, Iterable))
-        _refuse_mixed((inside for it in lists for inside in it), kind.value_type)
-    elif types.is_date(kind) or types.is_timestamp(kind) or types.is_binary(kind):
-        for value in values:
-            if why := _change(value, kind):
-                raise ValueError(f"{str(value)!r:.60} is {why}")
-
-
-def _change(value: Any, kind: Any) -> str | None:
-    if types.is_binary(kind):
-        return "a text, and other values are bytes" if isinstance(value, str) else None
-    if not isinstance(value, datetime) or value != value:  # NaT is null
-        return None
-    if types.is_date(kind):
-        return "a time, and other values are days"
-    if (value.tzinfo is None) != (kind.tz is None):
-        return f"a time {'without' if kind.tz else 'with'} a zone, and other values are times of the other kind"
-    return "finer than microseconds; round it first" if getattr(value, "nanosecond", 0) else None
 
 
 class _named:
@@ -292,12 +266,12 @@ def fitted(batches: Iterable[pa.RecordBatch], mapping: ColumnMapping, target: pa
 def _fitted(values: Any, field: Any) -> Any:
     try:
         try:
-            found = fit(values, field.type)
+            found = fit(values, field.type, by_value=True)
         except pa.ArrowInvalid:
             if not values.offset:
                 raise
             # Of a slice, Arrow counts the texts before it, too, and takes it for too large.
-            found = fit(values.take(pa.array(range(len(values)), pa.int64())), field.type)
+            found = fit(cut_out(values), field.type, by_value=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         advice = "; round it first, such as with .dt.floor('us')" if _is_fine(values.type) else ""
         raise InvalidInputError(

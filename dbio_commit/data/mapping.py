@@ -7,12 +7,13 @@ files that other tools wrote fit a table is in `fitting`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data.physical import problem_of_name
 from dbio_commit.protocol.markers.schema import type_text
-from dbio_commit.protocol.types import Family, decimal_digits, leaf_types, type_of, widens
+from dbio_commit.protocol.types import Family, decimal_digits, is_integer, is_number, leaf_types, type_of, widens
 
 Schema = Mapping[str, Any]
 """Spark's JSON of a struct."""
@@ -145,6 +146,7 @@ def map_columns(
     widen: bool = True,
     replaced: Schema | None = None,
     may_lack: bool = False,
+    by_value: bool = False,
 ) -> ColumnMapping:
     """How the columns of a write become those of the table.
 
@@ -153,8 +155,9 @@ def map_columns(
     Columns, and fields of structs, are matched by name without regard to case, and take the table's spelling and order.
     Narrower data is cast to the table's type. `merge` lets the data have new columns and lack old ones, and, with
     `widen`, makes the table's types as wide as the data's. With `may_lack`, the data may lack columns, which are null
-    then, but no partition columns. `replaced` are the columns that an overwrite replaces: void
-    columns take their type. Raises SchemaMismatchError, with both schemas, for any other difference.
+    then, but no partition columns. With `by_value`, whole numbers fit each column of numbers: the caller refuses those
+    that would change. `replaced` are the columns that an overwrite replaces: void columns take their type. Raises
+    SchemaMismatchError, with both schemas, for any other difference.
     """
     if table is None:
         own = {column.lower(): column for column in partition_columns}  # spelled as the existing directories are
@@ -165,7 +168,7 @@ def map_columns(
             fields[name] = _field(name, plain(_filled(_plain_in(field), known.get(field["name"].lower()))))
     else:
         fields, problems = _fitted(
-            schema, table, partition_columns, merge=merge, widen=widen, may_lack=may_lack or merge
+            schema, table, partition_columns, merge=merge, widen=widen, may_lack=may_lack or merge, by_value=by_value
         )
         if problems:
             advice = ""
@@ -174,6 +177,11 @@ def map_columns(
             elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True, may_lack=True)[1]:
                 advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
             raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))
+    if lost := [name for name in partition_columns if name not in fields]:
+        raise SchemaMismatchError(
+            f"{where} is partitioned by {', '.join(lost)}, which its recorded columns do not have; `dbio log` shows "
+            "which commit recorded them, and no dbio writer does that: restore an earlier state, or overwrite the table"
+        )
     position = {name.lower(): i for i, name in enumerate(field_names(schema))}
     given = {field["name"].lower(): _plain_in(field) for field in schema["fields"]}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
@@ -186,7 +194,14 @@ def map_columns(
 
 
 def _fitted(
-    schema: Schema, table: Schema, partition_columns: Sequence[str], *, merge: bool, widen: bool, may_lack: bool
+    schema: Schema,
+    table: Schema,
+    partition_columns: Sequence[str],
+    *,
+    merge: bool,
+    widen: bool,
+    may_lack: bool,
+    by_value: bool = False,
 ) -> tuple[dict[str, Schema], list[str]]:
     """The table's columns after the write, and a sentence for each column that does not fit."""
     given = {field["name"].lower(): field for field in schema["fields"]}
@@ -197,7 +212,7 @@ def _fitted(
         match = given.pop(name.lower(), None)
         kind = own
         if match is not None:
-            kind = merged(_plain_in(match), own, merge=merge, widen=widen)
+            kind = merged(_plain_in(match), own, merge=merge, widen=widen, by_value=by_value)
             if kind is None or (name in partition_columns and _scale(kind) != _scale(own)):
                 problems.append(f"{name} is {simple_name(match['type'])}, not {simple_name(field['type'])}")
         elif not may_lack or name in partition_columns:
@@ -210,27 +225,29 @@ def _fitted(
     return fields, problems
 
 
-def merged(data: Any, table: Any, *, merge: bool, widen: bool) -> Any:
-    """The table's type after a write of data of this type; None if the data does not fit."""
+def merged(data: Any, table: Any, *, merge: bool, widen: bool, by_value: bool = False) -> Any:
+    """The table's type after a write of data of this type; None if the data does not fit. See `map_columns`."""
+    inside = partial(merged, merge=merge, widen=widen, by_value=by_value)
     data, table = plain(data), plain(table)
     if data in (table, "void"):
         return table
     match data, table:
         case {"type": "struct"}, {"type": "struct"}:
-            fields, problems = _fitted(data, table, (), merge=merge, widen=widen, may_lack=merge)
+            fields, problems = _fitted(data, table, (), merge=merge, widen=widen, may_lack=merge, by_value=by_value)
             return None if problems else _struct([*fields.values()])
         case {"type": "array"}, {"type": "array"}:
-            element = merged(data["elementType"], table["elementType"], merge=merge, widen=widen)
+            element = inside(data["elementType"], table["elementType"])
             return element and _array(element)
         case {"type": "map"}, {"type": "map"}:
-            key = merged(data["keyType"], table["keyType"], merge=merge, widen=widen)
-            value = merged(data["valueType"], table["valueType"], merge=merge, widen=widen)
+            key, value = (inside(data[part], table[part]) for part in ("keyType", "valueType"))
             return key and value and _map(key, value)
     if not _is_written(data) or not _is_written(table):
         return None
     if widens(data, table):
         return table
-    return data if merge and widen and widens(table, data) else None
+    if merge and widen and widens(table, data):
+        return data
+    return table if by_value and is_integer(data) and is_number(table) else None
 
 
 def _filled(data: Any, replaced: Any) -> Any:

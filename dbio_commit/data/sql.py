@@ -19,17 +19,16 @@ def parse(sql: str) -> Any:
     """The tree. Raises ValueError, with the reason, for a text that sqlglot does not read, or not in so many steps."""
     dialect = Dialect.get_or_raise("spark")
     try:
+        sql.encode()
         tokens = dialect.tokenize(sql)
         parser = _bounded()(dialect=dialect)
         parser.steps_left = _STEPS + _STEPS_A_TOKEN * len(tokens)
         found = parser.parse(tokens, sql)
     except (SqlglotError, RecursionError) as error:
         raise ValueError(str(error).partition("\n")[0][:200]) from None
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:  # an error of sqlglot's own, such as for `map(map(map(1)))`
+    except UnicodeEncodeError:
+        raise ValueError("it has half of a surrogate pair, which is no character") from None
+    except Exception as error:  # an error of sqlglot's own, such as for `map(map(map(1)))`
         raise ValueError(f"sqlglot fails on it: {error!r:.200}") from None
     if len(found) != 1 or found[0] is None:
         raise ValueError("it is no single expression")

@@ -4,6 +4,7 @@ One rule for both directions: data that is written to a table with wider columns
 columns were widened since. It allows what Spark's own Parquet reader reads without loss, at each level of nesting.
 """
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,48 +21,58 @@ def widens(narrow: Any, wide: Any) -> bool:
     return one is not None and other is not None and types_widen(one, other)
 
 
-def fit(values: Any, kind: Any) -> Any:
+def fit(values: Any, kind: Any, *, by_value: bool = False) -> Any:
     """The array converted to the type. Fields of structs are matched by name without regard to case; absent fields are
-    null.
+    null. With `by_value`, whole numbers also become numbers of any type that are equal to them.
 
     Raises ArrowInvalid for types that do not fit, and for values that do not.
     """
+    inside = partial(fit, by_value=by_value)
     found = values.type
     if found.equals(kind):
         return values
     if types.is_null(found):
         return pa.nulls(len(values), kind)
     if types.is_dictionary(found):
-        return fit(_with_known_takes(values.dictionary).take(values.indices), kind)
+        return inside(_with_known_takes(values.dictionary).take(values.indices), kind)
     if not types.is_nested(kind):
-        return _fit_leaf(values, kind)
+        return _fit_leaf(values, kind, by_value)
     if types.is_list_view(found) or types.is_large_list_view(found):
-        return fit(_without_view(values), kind)
+        return inside(_without_view(values), kind)
     if values.offset:  # otherwise the children would not begin at the same place as the array
-        values = values.take(pa.array(range(len(values)), pa.int64()))
+        values = cut_out(values)
     nulls = values.is_null() if values.null_count else None
     if types.is_struct(kind) and types.is_struct(found):
         position = {field.name.lower(): index for index, field in enumerate(found)}
         children = [
-            fit(values.field(position[field.name.lower()]), field.type)
+            inside(values.field(position[field.name.lower()]), field.type)
             if field.name.lower() in position
             else pa.nulls(len(values), field.type)
             for field in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if types.is_map(kind) and types.is_map(found):
-        keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
+        keys, items = inside(values.keys, kind.key_type), inside(values.items, kind.item_type)
         make: Any = pa.MapArray.from_arrays  # its stubs have no parameter `type`
         return make(values.offsets, keys, items, type=kind, mask=nulls)
     if types.is_list(kind) and is_list(found):
         if not types.is_list(found):
             values = values.cast(pa.list_(found.value_field))
-        return pa.ListArray.from_arrays(values.offsets, fit(values.values, kind.value_type), type=kind, mask=nulls)
+        return pa.ListArray.from_arrays(values.offsets, inside(values.values, kind.value_type), type=kind, mask=nulls)
     raise _does_not_fit(found, kind)
 
 
-def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
-    is_known = any(is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS)
+def cut_out(values: Any) -> Any:
+    """A copy of a slice without the values around it. Arrow's `take` knows no views, also inside other types."""
+    return pa.concat_arrays([values.slice(0, 0), values])
+
+
+def _fit_leaf(values: Any, kind: pa.DataType, by_value: bool) -> Any:
+    if by_value and types.is_integer(values.type) and types.is_floating(kind):
+        return _as_float(values, kind)
+    is_known = (by_value and types.is_integer(values.type) and types.is_integer(kind)) or any(
+        is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS
+    )
     if not (is_known or widens(values.type, kind) or _is_same_decimal(values.type, kind)):
         raise _does_not_fit(values.type, kind)
     if types.is_integer(values.type) and types.is_decimal(
@@ -69,6 +80,17 @@ def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
     ):  # its digits may suffice for the values, even if not for all of the type
         values = values.cast(pa.decimal256(20 + max(kind.scale, 0), kind.scale))
     return values.cast(kind)
+
+
+def _as_float(values: Any, kind: Any) -> Any:
+    """Arrow refuses numbers beyond those that are all exact, such as 2^53. Some of them are exact, too."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        found = values.cast(kind, safe=False)
+        if [None if it is None else int(it) for it in found.to_pylist()] != values.to_pylist():
+            raise
+        return found
 
 
 def _is_same_decimal(found: Any, kind: Any) -> bool:

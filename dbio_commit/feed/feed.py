@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidInputError
-from dbio_commit.feed.position import CommitPart, Position, Start, position_of
+from dbio_commit.feed.position import WATCHED, CommitPart, Position, Start, position_of
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import FileChange, FilesInOrder, History, Totals, recorded_operation, takes_rows
@@ -246,6 +246,13 @@ class Feed:
                 "the time of such a commit has its rows if it is read, or read again, after the commit came; no other "
                 "batch has them"
             )
+        if isinstance(at, Position) and (gone := _gone(at, history.commits, history.now)):
+            self.lose(
+                f"{gone} commits of {history.url} that this stream has read have gone, or have later times: somebody "
+                "deleted commit markers, or brought them back with new times. If they are back, the stream would read "
+                "their rows again; `dbio check` may say which are missing. Begin with the state of the table, in a new "
+                "checkpoint, or bring the markers back with the times that they had"
+            )
         last = self._last(at)
         if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):
             self.lose(
@@ -327,6 +334,14 @@ def _late(at: Position, commits: Sequence[Decided]) -> int:
     """How many commits with earlier times have appeared since the position was made."""
     watched, older = at.count_watched(commits)
     return max(watched - at.commits, 0) + max(older - at.older, 0)
+
+
+def _gone(at: Position, commits: Sequence[Decided], now: datetime) -> int:
+    """How many commits of the last WATCHED before `until` are not there any more. No checkpoint has forgotten them."""
+    if at.until <= now - _REMEMBERED + WATCHED:
+        return 0
+    watched, _ = at.count_watched(commits)
+    return max(at.commits - watched, 0)
 
 
 _REMEMBERED = HISTORY - timedelta(days=1)

@@ -13,7 +13,7 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
-from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.as_of import parse_time, parse_utc_time
 from dbio_commit.protocol.commits import Decided, count_rows
 from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.names import is_tid
@@ -62,7 +62,7 @@ def start_at(start: datetime | str) -> Start:
     """The start: a time, or the commit with a tid. Raises InvalidInputError."""
     if isinstance(start, str) and is_tid(start):
         return Start(begin="tid", tid=start)
-    return Start(begin="time", time=parse_time(start, what="start"))
+    return Start(begin="time", time=parse_utc_time(start, what="start"))
 
 
 def end_at(end: datetime | str | None) -> datetime | str | None:

@@ -16,6 +16,7 @@ from dbio_commit.base.errors import (
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
+    UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
@@ -125,7 +126,7 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
     newest checkpoint of any table counts.
 
-    Raises ObjectNotFoundError if vacuum has purged it meanwhile, and CheckpointLostError if it cannot be read, or if
+    Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
     """
     found = NO_CHECKPOINT
@@ -144,13 +145,27 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     return found
 
 
+def read_last_erasure(store: Store, table_id: str | None) -> str:
+    """The id of the table's last erasure; "" for none. One listing, as long as there is no new checkpoint."""
+
+    def read() -> str:
+        log = parse_log(store.list_log(names.Kind.CHECKPOINT))
+        return read_checkpoint(store, log, table_id=table_id).last_erasure or ""
+
+    return until_quiet(store, read)
+
+
 def is_of_table(told: str | None, table_id: str | None) -> bool:
     """Whether an object with this id belongs to the table. Earlier versions recorded none."""
     return told is None or table_id is None or told == table_id
 
 
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
-    """Raises CheckpointLostError if markers were purged that this checkpoint does not cover."""
+    """Raises CheckpointLostError if markers were purged that this checkpoint does not cover.
+
+    Raises ObjectNotFoundError if a checkpoint is there that covers them: the listing took so long that vacuum has
+    purged the checkpoints in it, and it showed none of the newer ones.
+    """
     told = sorted((purged for purged in log.purges if purged > number), reverse=True)
     if len(told) > _MOST_STRANGE:
         raise CorruptMarkerError(
@@ -160,6 +175,9 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
     for purged in told:
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
+            now = parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints.keys()
+            if max(now - log.checkpoints.keys() - log.refusals.keys(), default=0) >= purged:
+                raise ObjectNotFoundError(f"{store.url} had other checkpoints when it was listed; look again")
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint. Vacuum has "
                 f"purged commit markers that only these checkpoints cover, as {entry.path} records, so it is not known "
@@ -223,6 +241,19 @@ def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | N
 
     begun = recall(store, table_id, entry, read, bytes=begun_bytes)
     return begun if begun and is_of_table(begun.table_id, table_id) else None
+
+
+def read_begun_of(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, Begun]:
+    """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
+
+    def read(entry: Entry) -> Begun | None:
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
+            return read_begun(store, entry, table_id=table_id)
+        return None
+
+    some = {tid: entry for tid, entry in started.items() if entry.size}
+    found = store.in_parallel(read, [*some.values()])
+    return {tid: begun for tid, begun in zip(some, found, strict=True) if begun}
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:

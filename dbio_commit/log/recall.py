@@ -3,7 +3,7 @@
 Therefore a `Table`, a stream or the service reads only new objects when it reads a table again.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar, cast
@@ -71,6 +71,17 @@ class Memory:
         with self._lock:
             kept: _Recalled | None = self._kept.get(key)
             return kept or next((held[key] for _, held in self._held if key in held), None)
+
+    def find_objects(self, place: tuple[str, str, str, str], paths: Container[str]) -> dict[str, object]:
+        """What is kept of these objects of a table, by path, whatever their times and sizes are. `place` is the
+        beginning of their `ObjectKey`."""
+        with self._lock:
+            kept = [*self._kept.items(), *(item for _, held in self._held for item in held.items())]
+        return {
+            key.entry.path: it.value
+            for key, it in kept
+            if isinstance(key, ObjectKey) and key.entry.path in paths and key[: len(place)] == place
+        }
 
     def keep(self, key: Hashable, value: object, *, bytes: int) -> None:
         """Keeps what the caller knows without reading it."""
@@ -165,6 +176,11 @@ def is_recalled(store: Store, table_id: str, entry: Entry) -> bool:
     """Whether this process remembers the contents of the object, or what was left of them when it was read."""
     key = _key(store, table_id, entry)
     return any(MEMORY.find(it) is not None for it in (key, key._replace(is_lean=True)))
+
+
+def remembered(store: Store, table_id: str, paths: Container[str]) -> dict[str, object]:
+    """What this process remembers of these objects, by path, also of objects that do not exist any more."""
+    return MEMORY.find_objects((store.identity, store.principal, store.url, table_id), paths)
 
 
 def holding(store: Store) -> AbstractContextManager[None]:

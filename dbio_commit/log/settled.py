@@ -1,7 +1,7 @@
 """Reads one consistent state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md
 8.1)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from dbio_commit.log.listing import (
     read_descriptor,
     read_markers,
 )
-from dbio_commit.protocol.as_of import redated_until
+from dbio_commit.protocol.as_of import Doubt, add_doubts, find_doubts, redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
@@ -67,6 +67,12 @@ class Settled:
         """The time until which a copy has given commits new times, so that their order is not known; None if no copy
         has."""
         return latest(self.checkpoint.redated_until, redated_until(self._of_markers, self.origin.dated))
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """When it is not known whether some commit had been made yet, since its marker has another time."""
+        found = find_doubts(self._of_markers, self.log.started)
+        return add_doubts(self.checkpoint.doubts, found, known_since=self.checkpoint.known_since)
 
     def metadata(self, decided: Iterable[Decided]) -> Metadata:
         """The columns and settings of the table, by all decided transactions."""
@@ -135,10 +141,12 @@ def read_settled(
     all be read.
 
     The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
-    the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read.
+    the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read. The
+    commit markers are listed again only if a checkpoint has come since `first`: what this process remembers of a marker
+    does not show that the marker is still there.
     """
     descriptor = read_descriptor(store, first)
-    log = _list_commits(store, clock, first)
+    log, seen = _list_commits(store, clock, first)
     gone: set[str] = set()
     for _ in range(_ATTEMPTS):
         log = _list_checkpoints(store, log, passing_over)
@@ -154,6 +162,11 @@ def read_settled(
         if oldest is not None:
             log = _only_oldest(log, checkpoint, oldest.most, read)
         new = log.uncovered(checkpoint.covered)
+        if not seen.shows(checkpoint.number, new):
+            seen = _Seen(frozenset(log.checkpoints), parse_log(store.list_log(Kind.COMMITTED)).committed.keys())
+            if purged := new.keys() - seen.tids:
+                gone |= {new[tid].path for tid in purged}
+                continue
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id, remembers=oldest is None)
         if not markers.gone:
             markers.warn_of_unkept(store, Scope.TABLE)
@@ -175,17 +188,33 @@ def _only_oldest(log: Log, checkpoint: Checkpoint, most: AtOnce, read: "_ReadBri
     return replace(log, committed=counts, later={**log.later, **later})
 
 
-def _list_commits(store: Store, clock: Clock, first: Log) -> Log:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Which commit markers were there after which checkpoints had been written."""
+
+    checkpoints: Set[int]
+    """The numbers of those that were listed before."""
+    tids: Set[str]
+    """Whose commit markers a listing showed that began after that."""
+
+    def shows(self, newest: int, uncovered: Mapping[str, Entry]) -> bool:
+        """Whether these markers, which the newest checkpoint does not cover, were there after it: then it has not
+        forgotten them."""
+        return not uncovered or (newest in {0, *self.checkpoints} and uncovered.keys() <= self.tids)
+
+
+def _list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, _Seen]:
     """The commit markers that count, and those that came too late."""
     second = parse_log(store.list_log(Kind.COMMITTED)).committed
+    checkpoints = frozenset(first.checkpoints)
     if second.keys() <= first.committed.keys():
-        return first  # then its time is between the two
+        return first, _Seen(checkpoints, second.keys())  # then its time is between the two
     base = {**second, **first.committed}
     is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in base.values())
     clock.sleep(max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s)
     third = parse_log(store.list_log(Kind.COMMITTED)).committed
     committed, later = settle(base, third)
-    return replace(first, committed=committed, later=later)
+    return replace(first, committed=committed, later=later), _Seen(checkpoints, second.keys() | third.keys())
 
 
 def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> Log:

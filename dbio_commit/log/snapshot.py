@@ -19,6 +19,7 @@ from dbio_commit.base.packages import require
 from dbio_commit.log.late import Late, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import Doubt
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, CommitsInParts
 from dbio_commit.protocol.commits import Commit, CommitList, Decided, Forgotten, LateCommits, recorded_rows
 from dbio_commit.protocol.etag import etag_of
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from dbio_commit.data.terms import Filter, Where
+    from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
 from dbio_commit.protocol.scope import Scope
 
@@ -99,6 +101,7 @@ def _source(name: str) -> Source:
         "checkpoint",
         "columns_of",
         "decided",
+        "doubts",
         "each_below",
         "first_layout",
         "foreign",
@@ -153,6 +156,8 @@ class Snapshot:
     """The identity of the table; None in the directory scope."""
     redated_until: datetime | None = field(default=None, repr=False)
     """A copy of the table has given its commits new times until then, so their order is not known; None: no copy."""
+    doubts: tuple[Doubt, ...] = field(default=(), repr=False)
+    """When it is not known whether some commit had been made yet, since its marker was brought back."""
     first_layout: Layout = field(default=(), repr=False)
     """The descriptor's partition columns, before any overwrite changed them."""
     strange: tuple[str, ...] = field(default=(), repr=False)
@@ -305,9 +310,13 @@ class Snapshot:
         *,
         where: "Where | None" = None,
         time_zone: str | None = None,
+        types_mapper: "TypesMapper | None" = None,
     ) -> "pandas.DataFrame":
-        """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError without pandas."""
-        return self._scan(columns, filter, where, time_zone).to_pandas()
+        """As `to_arrow`, as a pandas DataFrame: see `Scan.to_pandas`, which explains `types_mapper`.
+
+        Raises MissingPackageError without pandas.
+        """
+        return self._scan(columns, filter, where, time_zone).to_pandas(types_mapper=types_mapper)
 
     def to_polars(
         self,

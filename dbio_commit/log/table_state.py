@@ -38,6 +38,7 @@ def table_snapshot(
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
         redated_until=redated,
+        doubts=() if as_of is None else settled.doubts,
     )
     files = live_files(commits)
     before = NO_METADATA if as_of else checkpoint.metadata
@@ -58,6 +59,7 @@ def table_snapshot(
         log=settled.log,
         origin=settled.origin,
         redated_until=redated,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -82,6 +84,7 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
         log=settled.log,
         origin=settled.origin,
         redated_until=settled.redated_until,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -110,6 +113,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         known_since=root.known_since,
         erased_until=root.erased_until,
         redated_until=redated,
+        doubts=settled.doubts,
     )
     tids = {commit.tid for commit in counted}
     own = [commit for commit in news if commit.tid in tids]
@@ -133,6 +137,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         log=settled.log,
         origin=settled.origin,
         redated_until=redated,
+        doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
     )
@@ -173,11 +178,16 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     A DBIO writer may commit at the root of a table without knowing the partition columns.
     """
     if file := files.outside(columns):
-        raise CorruptMarkerError(
-            f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-            f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
-            "the marker and these files out of the table, keep them, and write their rows again into their partitions"
-        )
+        raise misplaced(store.url, file, columns)
+
+
+def misplaced(url: str, file: DataFile, columns: Layout) -> CorruptMarkerError:
+    """The error for a file outside of all partitions of the table with this URL."""
+    return CorruptMarkerError(
+        f"{url}/{names.committed(str(file.tid))} adds {file.path!r} to a table that is partitioned by "
+        f"{list(columns)}, but the file lies in no such partition. `dbio show` lists what the commit added. Move "
+        "the marker and these files out of the table, keep them, and write their rows again into their partitions"
+    )
 
 
 def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:

@@ -2,15 +2,17 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Decided
+from dbio_commit.protocol.entry import Entry
 
 # --- the order ----------------------------------------------------------------------------------------------------
 
@@ -23,10 +25,7 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
     """
     listed = sorted(commits, key=itemgetter(0, 1))
     edges = _dependencies(listed)
-    at = [commit.modified for commit in listed]
-    while late := [(earlier, later) for earlier, later in edges if at[later] < at[earlier]]:
-        for earlier, later in late:
-            at[later] = max(at[later], at[earlier])
+    at = _no_older(edges, [commit.modified for commit in listed])
     after: dict[int, set[int]] = {}
     for earlier, later in edges:
         if at[earlier] == at[later]:
@@ -35,6 +34,26 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
         return listed
     order = sorted(range(len(listed)), key=lambda i: (at[i], listed[i].tid))
     return [listed[i] for _, same in groupby(order, key=at.__getitem__) for i in _untangled(list(same), after)]
+
+
+def _no_older(edges: Sequence[tuple[int, int]], times: Sequence[datetime]) -> Sequence[datetime]:
+    """For each commit the latest of its own time and of those before it, by the edges from earlier to later ones.
+
+    Each edge is followed once, from the commit with the latest time on, also if edges of no writer make a circle.
+    """
+    if all(times[earlier] <= times[later] for earlier, later in edges):
+        return times
+    after: dict[int, list[int]] = {}
+    for earlier, later in edges:
+        after.setdefault(earlier, []).append(later)
+    found: list[datetime | None] = [None] * len(times)
+    for latest in sorted(range(len(times)), key=times.__getitem__, reverse=True):
+        waiting = [latest]
+        while waiting:
+            if found[i := waiting.pop()] is None:
+                found[i] = times[latest]
+                waiting += after.get(i, ())
+    return [time for time in found if time is not None]
 
 
 def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
@@ -78,6 +97,60 @@ def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[in
     return order
 
 
+# --- markers with other times --------------------------------------------------------------------------------------
+
+
+class Doubt(NamedTuple):
+    """A period in which it is not known whether some commit had been made yet."""
+
+    since: datetime
+    until: datetime
+
+
+_TOLERANCE = timedelta(hours=1)
+"""How long after its writer has made it a marker appears, at the most."""
+
+_SKEW = timedelta(days=1)
+"""How far a writer's clock may be from the store's, if no start marker shows it."""
+
+_MOST_DOUBTS = 100
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def find_doubts(commits: Iterable[Decided], started: Mapping[str, Entry]) -> list[Doubt]:
+    """For each commit whose marker is much younger than its writer says: the time between.
+
+    A marker that somebody deleted and brought back has a new time, so history has the commit in a wrong place. The
+    writer's clock may be wrong: by how much shows the start marker, whose tid has the writer's time of the beginning.
+    """
+    found: list[Doubt] = []
+    for commit in commits:
+        info = commit.marker.dbio_commit
+        if info is None or commit.marker.is_abort:
+            continue
+        start, began = started.get(commit.tid), names.parse_tid_time(commit.tid)
+        made, skew, tolerance = max(info.timestamp, _EPOCH), timedelta(), _TOLERANCE + _SKEW
+        if start and began and abs(start.modified - began) <= _SKEW:
+            skew, tolerance = start.modified - began, _TOLERANCE
+        if commit.modified - made - skew > tolerance:
+            found.append(Doubt(made + skew - tolerance, commit.modified))
+    return found
+
+
+def add_doubts(*each: Iterable[Doubt], known_since: datetime | None = None) -> tuple[Doubt, ...]:
+    """All of them, without those of states that are not known anyway. Those that overlap, or are many, become one."""
+    found: list[Doubt] = []
+    for doubt in sorted({*chain(*each)}):
+        if known_since and doubt.until <= known_since:
+            continue
+        if found and (doubt.since <= found[-1].until or len(found) == _MOST_DOUBTS):
+            found[-1] = Doubt(found[-1].since, max(found[-1].until, doubt.until))
+        else:
+            found.append(doubt)
+    return tuple(found)
+
+
 # --- an earlier state ---------------------------------------------------------------------------------------------
 
 
@@ -95,6 +168,7 @@ def committed_by(
     known_since: datetime | None = None,
     erased_until: datetime | None = None,
     redated_until: datetime | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> list[Decided]:
     """The commits of the table as of then, oldest first.
 
@@ -103,7 +177,7 @@ def committed_by(
     if as_of is None:
         return in_order(commits)
     counted, later = cut_at(
-        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until
+        commits, as_of, known_since=known_since, erased_until=erased_until, redated_until=redated_until, doubts=doubts
     )
     if any(commit.forgotten.removed for commit in later):
         raise not_known(as_of, known_since, is_erased=erased_until is not None and erased_until == known_since)
@@ -117,17 +191,20 @@ def cut_at(
     known_since: datetime | None = None,
     erased_until: datetime | None = None,
     redated_until: datetime | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> CommitsAsOf:
     """The commits, which may be outlines, as of then and later.
 
     States before `known_since` are incomplete, and those before `erased_until` were erased. States before
-    `redated_until` are not known, since a copy has given commits new times until then. Raises InvalidInputError for
-    these, and if `as_of` is neither a time with a zone nor the tid of a commit.
+    `redated_until` are not known, since a copy has given commits new times until then. Nor are those within a doubt.
+    Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor the tid of a commit.
     """
     ordered = in_order(commits)
     tids = [commit.tid for commit in ordered]
     times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
+    is_commit = False
     if isinstance(as_of, str) and as_of in tids:
+        is_commit = True
         count = tids.index(as_of) + 1
         time = times[count - 1]
     else:
@@ -139,6 +216,14 @@ def cut_at(
             f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
+    for doubt in doubts:  # a commit at the end of it is the one in doubt, or comes after it by its turn only
+        if doubt.since <= time < doubt.until or (is_commit and time == doubt.until):
+            since, until = (it.isoformat(timespec="seconds") for it in doubt)
+            raise InvalidInputError(
+                f"the table as of {as_of} is not known: a commit of about {since} has a marker of {until}, so somebody "
+                "may have brought the marker back, or its writer slept; ask for a time before the former, or from the "
+                "latter on"
+            )
     if known_since and time < known_since:
         raise not_known(as_of, known_since, is_erased=bool(erased_until and time < erased_until))
     return CommitsAsOf(ordered[:count], ordered[count:])
@@ -175,6 +260,26 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
     if time.tzinfo is None:
         raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")
     return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+
+
+def parse_utc_time(text: datetime | str, *, what: str) -> datetime:
+    """As `parse_time`, in UTC. Raises InvalidInputError also for a time that UTC cannot hold."""
+    time = parse_time(text, what=what)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInputError(f"{what}={time.isoformat()} {_NOT_IN_UTC}") from None
+
+
+def time_at(micros: int, *, what: str) -> datetime:
+    """The time that is so many microseconds after 1970 in UTC. Raises InvalidInputError for a time that is too far."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        raise InvalidInputError(f"{what} is a time that {_NOT_IN_UTC}") from None
+
+
+_NOT_IN_UTC = "is not in the years 1 to 9999 in UTC; give a time of one of these"
 
 
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:

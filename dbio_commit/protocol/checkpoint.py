@@ -21,6 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import Doubt
 from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.markers.bodies import (
     INSPECT,
@@ -32,6 +33,7 @@ from dbio_commit.protocol.markers.bodies import (
     decode_body,
     encode,
     in_utc,
+    in_utc_of_a_clock,
     written,
 )
 from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
@@ -126,9 +128,14 @@ class Checkpoint:
     """States before this time lack files that were removed and vacuumed; None if there are none."""
     erased_until: datetime | None = None
     """States before this time were erased on purpose; None if nothing was."""
+    last_erasure: str | None = None
+    """A random id of the last erasure; None if there was none. Anyone who finds another one than before has read what
+    is erased now."""
     redated_until: datetime | None = None
     """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
     there was no copy."""
+    doubts: tuple[Doubt, ...] = ()
+    """When it is not known whether some commit had been made yet: its marker was brought back with another time."""
     table_id: str | None = None
     """The id in the table's descriptor; None if an earlier version wrote the checkpoint."""
     parts: tuple[Part, ...] = field(default=(), repr=False)
@@ -243,6 +250,16 @@ def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
 # --- body: gzip, JSON lines ---------------------------------------------------------------------------------------
 
 
+class _Doubtful(Body, frozen=True, kw_only=True):
+    """See `Doubt`."""
+
+    since: datetime
+    until: datetime
+
+    def __post_init__(self) -> None:
+        in_utc(self, "since", "until")
+
+
 class _Header(Body, frozen=True, kw_only=True):
     """The first line."""
 
@@ -265,14 +282,16 @@ class _Header(Body, frozen=True, kw_only=True):
     settings: dict[str, str] | None = None
     known_since: datetime | None = None
     erased_until: datetime | None = None
+    last_erasure: TableId | None = None
     redated_until: datetime | None = None
+    doubtful: list[_Doubtful] | None = None
     parts: list[Part] | None = None
     dropped: list[Dropped] | None = None
     cuts: list[Key] | None = None
     state: State | None = None
 
     def __post_init__(self) -> None:
-        in_utc(self, "created", "known_since", "erased_until", "redated_until")
+        in_utc_of_a_clock(self, "created", "known_since", "erased_until", "redated_until")
         check_recorded(self.settings)
         is_root = self.version == ROOT
         if {self.parts is not None, self.state is not None} != {is_root} or (is_root and self.commits):
@@ -301,7 +320,7 @@ class _Line(Body, frozen=True, kw_only=True):
     marker: CommitMarker
 
     def __post_init__(self) -> None:
-        in_utc(self, "modified")
+        in_utc_of_a_clock(self, "modified")
 
 
 def encode_checkpoint(
@@ -430,7 +449,9 @@ def _header(checkpoint: Checkpoint, created: datetime, *, commits: int, schemas:
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
+        last_erasure=checkpoint.last_erasure,
         redated_until=checkpoint.redated_until,
+        doubtful=[_Doubtful(since=it.since, until=it.until) for it in checkpoint.doubts] or None,
         parts=list(checkpoint.parts) if is_root else None,
         dropped=list(checkpoint.dropped) or None,
         cuts=list(checkpoint.cuts) or None,
@@ -478,7 +499,9 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
         erased_until=header.erased_until,
+        last_erasure=header.last_erasure,
         redated_until=header.redated_until,
+        doubts=tuple(Doubt(it.since, it.until) for it in header.doubtful or ()),
         parts=tuple(header.parts or ()),
         dropped=tuple(header.dropped or ()),
         cuts=tuple(header.cuts or ()),

@@ -4,7 +4,7 @@ Their SQL is the part of Spark's that `expressions` allows. Rows are checked in 
 Spark in `data/row_checks`, and by statistics in `data/proof`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -76,7 +76,7 @@ class Constraints:
         return frozenset(column.lower() for column in (*self.defaults, *self.generated))
 
     def refuse_unsafe(self, *, where: str) -> None:
-        """Raises InvalidInputError for an expression that no writer evaluates."""
+        """Raises InvalidInputError for an expression that no writer evaluates, whatever the columns are."""
         for setting, (sql, problem) in self.unsafe().items():
             raise InvalidInputError(
                 f"the setting {setting}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was written: find "
@@ -86,9 +86,35 @@ class Constraints:
 
     def unsafe(self) -> dict[str, tuple[str, str]]:
         """The settings that no writer evaluates, each with its SQL and what is wrong with it."""
-        kinds = ((CHECK, self.checks), (GENERATED, self.generated), (DEFAULT, self.defaults))
-        each = ((f"{kind}.{name}", sql) for kind, given in kinds for name, sql in given.items())
-        return {setting: (sql, problem) for setting, sql in each if (problem := problem_of(sql))}
+        return {setting: (sql, problem) for setting, sql, _ in self._of(()) if (problem := problem_of(sql))}
+
+    def refuse_unfit(self, columns: Iterable[str], *, where: str) -> None:
+        """Raises InvalidInputError for a setting that a table with these columns cannot have.
+
+        Such a setting names a column that is not there, or its expression uses a name that is no column: Spark would
+        take the name for a variable of the session.
+        """
+        columns = [*columns]
+        self.refuse_lost(columns, where=where)
+        self.refuse_names({setting for setting, _, _ in self._of(columns)}, columns, where=where)
+
+    def refuse_names(self, settings: Container[str], columns: Iterable[str], *, where: str) -> None:
+        """Raises InvalidInputError if the expression of one of these settings uses a name that is no column."""
+        for setting, sql, own in self._of(columns):
+            if setting in settings and (problem := problem_of(sql, own)):
+                raise InvalidInputError(unfit(setting, sql, problem, where=where))
+
+    def _of(self, columns: Iterable[str]) -> Iterator[tuple[str, str, Sequence[str]]]:
+        """Each setting that has an expression: its name, its SQL, and those of the columns that it may use."""
+        columns, computed = [*columns], {column.lower() for column in self.generated}
+        given = [name for name in columns if name.lower() not in computed]
+        for kind, by_name, own in (
+            (CHECK, self.checks, columns),
+            (GENERATED, self.generated, given),
+            (DEFAULT, self.defaults, ()),
+        ):
+            for name, sql in by_name.items():
+                yield f"{kind}.{name}", sql, own
 
     def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
         """Raises InvalidInputError if a column that the settings name is not among the table's new columns."""
@@ -96,10 +122,18 @@ class Constraints:
         for kind, named in ((NOT_NULL, self.not_null), (GENERATED, self.generated), (DEFAULT, self.defaults)):
             if lost := [column for column in named if column.lower() not in known]:
                 raise InvalidInputError(
-                    f"{where} has the setting {kind}.{lost[0]}, and would have no such column any more; nothing was "
-                    "written: write the column, or remove the setting with "
+                    f"{where} would have the setting {kind}.{lost[0]}, and no such column; nothing was written: write "
+                    "the column, or remove the setting with "
                     f"`{command('dbio', 'set', where, f'{kind}.{lost[0]}=')}`"
                 )
+
+
+def unfit(setting: str, sql: str, problem: str, *, where: str) -> str:
+    """The message about a setting whose expression cannot be evaluated for the rows of this table."""
+    return (
+        f"the setting {setting}={sql!r:.200} cannot be evaluated for the rows of {where}: {problem}. Nothing was "
+        f"written: change it, or remove it with `{command('dbio', 'set', where, f'{setting}=')}`"
+    )
 
 
 def violated(constraint: Constraint, rows: int, example: str, *, where: str) -> str:

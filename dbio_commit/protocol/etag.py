@@ -5,7 +5,7 @@ ran beside the last commit may get an earlier time, because the store rounds tim
 order within a moment is not known: commits of that moment that the etag does not name count as newer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
@@ -34,12 +34,18 @@ def check_etag(text: str | None) -> str | None:
 
 
 def refuse_changed(
-    ordered: Sequence[Decided], if_match: str, *, moment_s: float, known_since: datetime | None, where: str
+    ordered: Sequence[Decided],
+    if_match: str,
+    *,
+    moment_s: float,
+    known_since: datetime | None,
+    where: str,
+    but: Callable[[Decided], bool] = lambda commit: False,
 ) -> None:
     """Raises CommitConflictError if data changed since the state with the etag `if_match`.
 
     `ordered` are the commits of the table, oldest first. Commits that the etag names, and commits that surely came
-    before them, do not count.
+    before them, do not count, and neither do those for which `but` is true.
     """
     seen = set(if_match.split(",")) if if_match else set[str]()
     ordered = [commit for commit in ordered if not commit.marker.is_abort]
@@ -57,7 +63,8 @@ def refuse_changed(
             "changed since; nothing was committed: read the table again, and write with the Snapshot.etag of that"
         )
     before = _surely_before(ordered, named, timedelta(seconds=moment_s))
-    late = [commit for commit in ordered if commit.tid not in seen | before and _changes_data(commit)]
+    newer = [commit for commit in ordered if commit.tid not in seen | before and _changes_data(commit)]
+    late = [commit for commit in newer if not but(commit)]
     if late:
         beside = " or beside it" if if_match and late[0].tid in {it.tid for it in ordered[:i]} else ""
         others = f" and {len(late) - 1} others" if len(late) > 1 else ""

@@ -114,6 +114,8 @@ _OPERATORS = frozenset(
     | {"=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "&", "|", "^"}
 )
 _NEGATED = frozenset({"like", "ilike", "rlike", "regexp", "between", "in"})
+_LITERALS = frozenset({"true", "false", "null"})
+"""Words that are values, although a column may have such a name: that column stands in backticks."""
 _LITERAL_TYPES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz", "x"})
 
 
@@ -314,7 +316,7 @@ class _Reader:
         elif word in _RESERVED:
             self._at -= 1
             self._refuse()
-        elif word not in _WITHOUT_BRACKETS:
+        elif word not in _WITHOUT_BRACKETS | _LITERALS:
             self._name(token, word)
         return 1
 

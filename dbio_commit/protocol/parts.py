@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta, structs
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers.bodies import Body, Count, in_utc, written
+from dbio_commit.protocol.markers.bodies import Body, Count, in_utc_of_a_clock, written
 
 PartKind = Literal["files", "commits"]
 """`files` has a row for each path that a transaction added or removed, `commits` a row for each transaction."""
@@ -138,7 +138,7 @@ class Dropped(Body, frozen=True, kw_only=True):
     """The time of that root on the store. None in that root itself, whose own time it is."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "at")
+        in_utc_of_a_clock(self, "at")
 
 
 def _check_object(name: str, size: int, footer: int) -> None:

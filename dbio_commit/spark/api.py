@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.data.terms import Where
+    from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.upkeep.erase.report import EraseReport
 
@@ -117,6 +118,9 @@ def write(
       "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
       they may match.
     - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+
+    If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
+    committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
@@ -349,6 +353,7 @@ def merge(
     with needs("dbio.merge", extra="spark"):
         from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.commit.write.update import as_sql, new_values
+        from dbio_commit.spark.read.states import Reads
         from dbio_commit.spark.rewrite.merge import merge_rows
         from dbio_commit.spark.versions import is_frame, require_merge
 
@@ -374,7 +379,7 @@ def merge(
         ]
         return merge_rows(rewrite, source, on, clauses)
 
-    return _rewrite(spark, path, storage_options, options, run)
+    return _rewrite(spark, path, storage_options, options, run, Reads.of(source))
 
 
 @_takes_session("dbio.Table(path).set(settings)")
@@ -441,7 +446,7 @@ def read(
 
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return scan(spark, table, table.snapshot(as_of), where=where)
+        return scan(spark, table, table.snapshot(as_of), where=where, is_now=as_of is None)
 
 
 def write_stream(
@@ -735,8 +740,10 @@ def enable(
     in a thread: call this in each thread that uses them, and for each `newSession()`.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
-    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
-    for sessions that the application makes later.
+    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. Parquet that it reads, from a dbio
+    table or a directory of DBIO anywhere, is what is committed there: `spark.read.parquet`, SQL on parquet.`path`,
+    tables and views of Spark's catalog. That holds for all threads, and for sessions that the application makes later.
+    `spark.dbio.reads=off` in a session gives all files.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as `parquet`
     over Connect.
@@ -746,6 +753,7 @@ def enable(
     """
     with needs("dbio.enable", extra="spark"):
         from dbio_commit.spark.catalog.answers import enable_catalog
+        from dbio_commit.spark.catalog.reads import enable_reads
         from dbio_commit.spark.catalog.roots import paths_of
         from dbio_commit.spark.committer import enable_parquet
         from dbio_commit.spark.functions import register_functions
@@ -765,6 +773,8 @@ def enable(
     if parquet:
         enable_parquet(spark, paths_of(roots))
     enable_catalog(spark, roots)
+    if parquet:
+        enable_reads(spark)
 
 
 @_takes_session()
@@ -793,13 +803,19 @@ def _rewrite(
     storage_options: Mapping[str, Any] | None,
     options: "CommitOptions",
     rewrite: "Callable[[Rewrite], Commit]",
+    reads: "Reads | None" = None,
 ) -> Commit:
+    from dbio_commit.spark.read.states import NO_READS, attempt
     from dbio_commit.spark.rewrite.base import Rewrite
     from dbio_commit.spark.session.conf import open_table
 
     table = open_table(spark, path, storage_options)
+
+    def run() -> Commit:
+        return rewrite(Rewrite.of_rows(spark, table, options, reads=reads or NO_READS))
+
     with _explained(spark, table):
-        return options.attempt(table.store, table.clock, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+        return attempt(spark, options, table, run)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
 from dbio_commit.spark.session.other_formats import advice_for_option
+from dbio_commit.spark.session.worker import Travels
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
@@ -317,7 +318,7 @@ class _Written(WriterCommitMessage):
     files: Sequence[str]
 
 
-class DbioWriter(DataSourceArrowWriter):
+class DbioWriter(Travels, DataSourceArrowWriter):
     """One write, whose transaction has begun. Spark calls each method in another process."""
 
     def __init__(self, spec: TaskSpec, schema: Mapping[str, Any] | None) -> None:
@@ -345,7 +346,7 @@ class _Group(InputPartition):
     files: Sequence[DataFile]
 
 
-class DbioReader(DataSourceReader):
+class DbioReader(Travels, DataSourceReader):
     """Reads a snapshot in Python workers. It must not define `pushFilters`, whose answer Spark shares among queries."""
 
     def __init__(self, spec: ReadSpec, files: Sequence[DataFile]) -> None:

@@ -1,6 +1,7 @@
 """A server for SQL in a PySpark driver, for `dbio serve`: Spark Connect or Thrift, with the catalog `dbio`."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,11 +11,13 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.spark.api import enable
 from dbio_commit.spark.catalog.answers import advise_clients
+from dbio_commit.spark.catalog.reads import enable_reads
 from dbio_commit.spark.catalog.roots import named_roots
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.versions import SERVES_CONNECT, SPARK, scala_version
@@ -22,7 +25,14 @@ from dbio_commit.spark.versions import SERVES_CONNECT, SPARK, scala_version
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _TOKEN, _TOKEN_VARIABLE = "spark.connect.authenticate.token", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-_AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
+_HIVE = ("spark.hadoop.hive.server2.", "spark.hive.server2.")
+"""How settings of Hive's server begin. Spark takes the second if both are given."""
+_ELSEWHERE = (
+    *("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"),
+    *("HIVE_SERVER2_TRANSPORT_MODE", "HIVE_SERVER2_THRIFT_HTTP_PORT"),
+)
+"""Variables of the environment that win over Hive's settings of where it listens."""
+_LOCAL_MASTER = re.compile(r"local(?:\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +54,31 @@ class ServeOptions:
     @property
     def settings(self) -> dict[str, str]:
         """Those of Spark, by which its servers know where to listen, and those that were given."""
-        names = (
-            ("spark.hadoop.hive.server2.thrift.bind.host", "spark.hadoop.hive.server2.thrift.port")
-            if self.thrift
-            else ("spark.connect.grpc.binding.address", "spark.connect.grpc.binding.port")
-        )
-        return {**self.conf, names[0]: self.host, names[1]: str(self.port)}
+        if self.thrift:
+            hive = {"transport.mode": "binary", "thrift.bind.host": self.host, "thrift.port": str(self.port)}
+            return {**self.conf, **{start + name: text for start in _HIVE for name, text in hive.items()}}
+        connect = {"binding.address": self.host, "binding.port": str(self.port), "port.maxRetries": "0"}
+        return {**self.conf, **{f"spark.connect.grpc.{name}": text for name, text in connect.items()}}
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether no other machine can connect."""
+        with suppress(ValueError):
+            return ip_address(self.host).is_loopback
+        return self.host == "localhost"
 
     @property
     def is_open(self) -> bool:
         """Whether other machines can connect, and nothing asks who they are."""
-        with suppress(ValueError):
-            if ip_address(self.host).is_loopback:
-                return False
         if self.thrift:
-            asks = self.conf.get(_AUTHENTICATION, "NONE").upper() not in ("NONE", "NOSASL")
+            asks = self._of_hive("authentication", "NONE").upper() not in ("NONE", "NOSASL")
         else:
             asks = bool(self.conf.get(_TOKEN) or os.environ.get(_TOKEN_VARIABLE))
-        return self.host != "localhost" and not asks
+        return not self.is_on_loopback and not asks
+
+    def _of_hive(self, name: str, default: str) -> str:
+        """A setting of Hive's server."""
+        return next((self.conf[it + name] for it in reversed(_HIVE) if it + name in self.conf), default)
 
     def check(self) -> None:
         """Raises InvalidInputError and UnsupportedStoreError, before Spark is started."""
@@ -73,6 +90,13 @@ class ServeOptions:
         named_roots(self.roots)
         if "SPARK_REMOTE" in os.environ or "spark.remote" in self.conf:
             raise InvalidInputError("dbio serve starts a server itself: unset SPARK_REMOTE and spark.remote")
+        if self.thrift and (found := [name for name in _ELSEWHERE if name in os.environ]):
+            raise InvalidInputError(f"--host and --port say where dbio serve listens: unset {', '.join(found)}")
+        if self.thrift and self._of_hive("transport.mode", "binary").lower() != "binary":
+            raise InvalidInputError(
+                "dbio serve has no Thrift over HTTP, whose server would listen on all addresses: leave out the setting "
+                "hive.server2.transport.mode"
+            )
         try:
             (family, kind, _, _, place), *_ = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             with socket.socket(family, kind) as probe:
@@ -92,11 +116,13 @@ class Server:
         """Starts Spark and the server. Raises InvalidInputError, and UnsupportedStoreError if Spark cannot."""
         options.check()
         builder: Any = SparkSession.builder
-        self._spark: SparkSession = builder.appName("dbio serve").config(map=options.settings).getOrCreate()
+        settings = {**options.settings, **_own_ports(options)}
+        self._spark: SparkSession = builder.appName("dbio serve").config(map=settings).getOrCreate()
         try:
             if is_connect(self._spark):
                 raise InvalidInputError("dbio serve needs a classic session of Spark: unset spark.api.mode")
             enable(self._spark, roots=options.roots)
+            enable_reads(self._spark)
             advise_clients(self._spark)
             self._started = self._start_thrift() if options.thrift else self._start_connect()
         except BaseException:
@@ -137,6 +163,17 @@ class Server:
                 f"spark.jars.packages=org.apache.spark:{jar}_{scala_version(self._spark._jvm)}:{SPARK}"
             )
         return found
+
+
+def _own_ports(options: ServeOptions) -> dict[str, str]:
+    """Settings by which the driver's own ports, too, are closed to other machines, if only this machine may connect and
+    the executors are in the driver. Spark asks nobody who connects to these ports who they are."""
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*options.settings.items()]))
+    master = options.conf.get("spark.master") or SparkConf().get("spark.master", None) or "local[*]"
+    if not (options.is_on_loopback and _LOCAL_MASTER.fullmatch(master)):
+        return {}
+    names = ("spark.driver.bindAddress", "spark.driver.host")
+    return {name: "127.0.0.1" for name in names if name not in options.conf}
 
 
 def _start(start: Any) -> Any:

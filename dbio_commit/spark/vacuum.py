@@ -87,13 +87,14 @@ def _on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Se
         return []
     from dbio_commit.spark.session.conf import settle_workers
     from dbio_commit.spark.session.errors import errors_of_workers
+    from dbio_commit.spark.session.worker import ForWorkers
     from dbio_commit.spark.ship.items import ForItems
 
     settle_workers(spark)
     rows = [(pickle.dumps(item),) for item in items]
     frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
     with errors_of_workers():
-        results = frame.mapInArrow(ForItems(function), "result binary").collect()
+        results = frame.mapInArrow(ForWorkers(ForItems(function)), "result binary").collect()
     return [pickle.loads(row.result) for row in results]
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -122,6 +123,15 @@ def require_merge(source: DataFrame) -> None:
         raise UnsupportedStoreError(
             f"a merge over Spark Connect needs Spark 4.0 or later, and this is {SPARK}; merge in a classic session"
         )
+
+
+def local_checkpoint(rows: DataFrame, copies: int) -> DataFrame:
+    """The rows, which executors keep from now on. Before 4.0, one executor keeps each of them."""
+    return (
+        rows.localCheckpoint(storageLevel=StorageLevel(True, True, False, True, copies))
+        if _IS_4
+        else rows.localCheckpoint()
+    )
 
 
 # --- expressions of the JVM, on classic sessions ------------------------------------------------------------------

@@ -171,17 +171,30 @@ class Store(ABC):
     def open_read(self, path: str) -> BinaryIO:
         """A seekable stream of the object, for reading parts of a large one.
 
-        Opening or reading raises ObjectNotFoundError.
+        Opening or reading raises ObjectNotFoundError. Reading raises StoreError if the object ends before the size that
+        it had when it was opened; on a disk, the stream ends there.
         """
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """`length` bytes of the object from `start`. Only these are transferred. Raises ObjectNotFoundError."""
+        """`length` bytes of the object from `start`. Only these are transferred.
+
+        Raises StoreError if there are fewer, ObjectNotFoundError.
+        """
+        found = self.get_some(path, start, length)
+        if len(found) != length:
+            raise cut_short(self.url_of(path), len(found), length)
+        return found
+
+    def get_some(self, path: str, start: int, length: int) -> bytes:
+        """As `get_range`, and fewer bytes if the object ends before: for callers that check what they get."""
         with self.open_read(path) as stream:
             stream.seek(start)
             return stream.read(length)
 
     def get_tail(self, path: str, length: int) -> Tail:
-        """The object's size and its last `length` bytes, or all if it has fewer. Raises ObjectNotFoundError.
+        """The object's size and its last `length` bytes, or all if it has fewer.
+
+        Raises StoreError if the store answers with fewer, ObjectNotFoundError.
 
         One request on S3 and Google. Azure has no range that counts from the end: one request if the object has no more
         than `length` bytes, otherwise two.
@@ -189,7 +202,10 @@ class Store(ABC):
         with self.open_read(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - length))
-            return Tail(size, stream.read(length))
+            body = stream.read(length)
+        if len(body) != min(size, length):
+            raise cut_short(self.url_of(path), len(body), min(size, length))
+        return Tail(size, body)
 
     def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
         """The objects' sizes and times, in the order of the paths. None for an object that is not there."""
@@ -311,6 +327,13 @@ class Store(ABC):
         """
         return set()
 
+    def around(self) -> Sequence["Store"]:
+        """The directories around the root, the nearest first, up to the whole bucket, container or disk.
+
+        On a disk also those around the directory to which a symbolic link on the way leads. No I/O on other stores.
+        """
+        return ()
+
     # --- the service ----------------------------------------------------------------------------------------------
 
     def keeps_versions(self) -> bool:
@@ -351,6 +374,13 @@ class Store(ABC):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """As `in_parallel`, for calls that take little time besides waiting for the store."""
         return self.in_parallel(function, items)
+
+
+def cut_short(url: str, found: int, asked: int) -> StoreError:
+    return StoreError(
+        f"{url} was read with {found} of {asked} bytes: the answer ended early, or somebody cut the object off; try "
+        "again, and if that fails too, see `dbio check`"
+    )
 
 
 def too_large(url: str, limit_bytes: int) -> CorruptMarkerError:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
+from dbio_commit.base.clock import is_of_a_clock
 from dbio_commit.base.errors import (
     AccessDeniedError,
     DbioError,
@@ -144,10 +145,12 @@ class DiskTree:
         try:
             modified = datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError):
+            modified = datetime.min
+        if not is_of_a_clock(modified):
             raise StoreError(
                 f"{self.path_of(path)} has a modification time that is no valid date ({seconds:g} s since "
                 "1970); set it right with `touch`"
-            ) from None
+            )
         return Entry(path, status.st_size, modified)
 
 

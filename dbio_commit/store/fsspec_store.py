@@ -34,12 +34,16 @@ class FsspecStore(Store):
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         self.url = location.url
         self.storage_options = dict(storage_options)
+        self._location = location
         self._container, self._prefix = location.container, location.key_prefix
         self._fs: Any = None
         self._pid = 0
         self._identity: str | None = None
         self._principal: str | None = None
         self._not_copied: frozenset[str] = frozenset()  # services and containers from which nothing can be copied
+
+    def around(self) -> Sequence[Store]:
+        return [type(self)(it, self.storage_options) for it in self._location.around()]
 
     # --- the client -----------------------------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class FsspecStore(Store):
 
         return cast(BinaryIO, Download(look, lambda function: self.call("read", path, function)))
 
-    def get_range(self, path: str, start: int, length: int) -> bytes:
+    def get_some(self, path: str, start: int, length: int) -> bytes:
         where, end = self.location(path), start + length
         return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(where, start=start, end=end)))
 
@@ -256,12 +260,15 @@ def _code_of(error: BaseException) -> str:
 def tail_of(body: bytes, content_range: str | None, length: int) -> Tail:
     """The answer to a request for the last `length` bytes, with its Content-Range header if it has one.
 
-    Raises OSError if the service has no ranges.
+    Raises OSError if the service has no ranges, or if the answer ended early.
     """
     found = re.fullmatch(r"bytes [0-9]+-[0-9]+/([0-9]{1,19})", content_range or "")
     if found is None and len(body) > length:
         raise OSError("the service answers a request for the end of an object with all of it: it has no ranges")
-    return Tail(int(found[1]) if found else len(body), body)
+    size = int(found[1]) if found else len(body)
+    if len(body) != min(size, length):
+        raise OSError(f"the answer ended after {len(body)} of {min(size, length)} bytes")
+    return Tail(size, body)
 
 
 _ADDRESS = re.compile(r"((?:[^/?#]*://)?)(?:[^/?#]*@)?([^?#]*).*", re.DOTALL)

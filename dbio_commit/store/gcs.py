@@ -134,12 +134,12 @@ class GcsStore(FsspecStore):
         return {}
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        body = self.get_range(path, 0, limit_bytes + 1)
+        body = self.get_some(path, 0, limit_bytes + 1)
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
 
-    def get_range(self, path: str, start: int, length: int) -> bytes:
+    def get_some(self, path: str, start: int, length: int) -> bytes:
         return self.unless_absent("read", path, lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int, generation: str | None = None) -> bytes:

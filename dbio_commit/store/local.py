@@ -7,6 +7,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar, cast
@@ -76,8 +77,14 @@ class LocalStore(Store):
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         if storage_options:
             raise InvalidInputError(f"a local path takes no storage_options, but got {sorted(storage_options)}")
+        self._location = location
         self.url = location.prefix
         self._tree = DiskTree(self.url)
+
+    def around(self) -> Sequence[Store]:
+        real = replace(self._location, prefix=os.path.realpath(self.url))
+        above = dict.fromkeys((*self._location.around(), *real.around()))
+        return [LocalStore(it, {}) for it in above]
 
     @property
     def identity(self) -> str:

@@ -5,7 +5,8 @@ Pure except for the working directory and the home directory, which `~` at the b
 
 import os.path
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dbio_commit.base.errors import InvalidInputError
@@ -70,6 +71,14 @@ class Location:
         """What the keys of all objects of the table begin with, including the slash."""
         return f"{self.prefix}/" if self.prefix else ""
 
+    def around(self) -> "Iterator[Location]":
+        """The directories around this one, the nearest first, up to the whole bucket, container or disk."""
+        here = self
+        while here.prefix.strip("/"):
+            above = here.prefix.rpartition("/")[0]
+            here = replace(here, prefix=above or "/" if here.scheme == "file" else above)
+            yield here
+
     def url_of(self, path: str) -> str:
         """The URL of an object of the table; `path` is relative to the root."""
         return f"{self.url}/{path}"
@@ -121,7 +130,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str):
         raise InvalidInputError(f"a path or URL is expected, not a {type(path).__name__}; name the root of a table")
-    if not text or "\0" in text:
+    if not text or "\0" in text or not _has_bytes(text, "surrogateescape"):  # a name on a disk may have any bytes
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
     if match is None or is_plain(text):
@@ -134,8 +143,18 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
         raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
     if scheme == "file":
         return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
+    if not _has_bytes(text, "strict"):
+        raise InvalidInputError(f"{text!r} is no URL: it is not UTF-8")
     authority, _, key = rest.removeprefix("//").partition("/")
     return _object_location(scheme, authority, _clean_key(key))
+
+
+def _has_bytes(text: str, errors: str) -> bool:
+    try:
+        text.encode(errors=errors)
+    except UnicodeEncodeError:  # halves of surrogate pairs
+        return False
+    return True
 
 
 def _object_location(scheme: Literal["s3", "az", "gs"], authority: str, prefix: str) -> Location:

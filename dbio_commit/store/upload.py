@@ -37,7 +37,15 @@ class Upload(_Guarded):
 
 
 class Download(_Guarded):
-    """A stream of an object. Reading is guarded, too: it fetches most of the object, which may be gone by then."""
+    """A stream of an object. Reading is guarded, too: it fetches most of the object, which may be gone by then.
+
+    A read that ends before the object's end is a failure: who reads would take it for the end.
+    """
+
+    def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
+        super().__init__(open, guard)
+        self._size = self._stream.seek(0, io.SEEK_END)  # is known, so that nothing is fetched
+        self._stream.seek(0)
 
     def readable(self) -> bool:
         return True
@@ -46,7 +54,14 @@ class Download(_Guarded):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        found: bytes = self._guard(lambda: self._stream.read(size))
+        def read() -> bytes:
+            rest = max(0, self._size - self._stream.tell())
+            found = self._stream.read(size)
+            if len(found) < (wanted := rest if size < 0 else min(size, rest)):
+                raise OSError(f"the answer ended after {len(found)} of {wanted} bytes")
+            return found
+
+        found: bytes = self._guard(read)
         return found
 
     def readall(self) -> bytes:
@@ -58,4 +73,4 @@ class Download(_Guarded):
         return len(found)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return self._stream.seek(offset, whence)  # the size is known, so that nothing is fetched
+        return self._stream.seek(offset, whence)

@@ -20,6 +20,7 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
+from dbio_commit.commit.directory_root import refuse_inside
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import read_snapshot
@@ -60,9 +61,11 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     one request each, and records the columns of the table. `note` has the message and labels of the commit.
 
     Raises TransactionStateError if a transaction is pending, TableExistsError if it is a table already,
-    InvalidInputError if its files lie in different partition columns or some cannot be read by all readers,
+    InvalidInputError if its files lie in different partition columns or some cannot be read by all readers, or if
+    it lies in a table,
     SchemaMismatchError if their columns do not fit together, CommitConflictError if another process wrote meanwhile.
     """
+    refuse_inside(store)
     entries = store.list_files()  # before the snapshot: files that it does not show have been hidden since
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:

@@ -1,7 +1,6 @@
 """Finds what is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,15 +11,15 @@ from dbio_commit.base.errors import (
     CheckpointLostError,
     CorruptMarkerError,
     DbioError,
-    ObjectNotFoundError,
-    UnsupportedTableError,
 )
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
+from dbio_commit.data.footers import look_at
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.log.listing import Markers, read_begun, read_markers, until_quiet
+from dbio_commit.log import lost_markers
+from dbio_commit.log.listing import Markers, read_begun_of, read_markers, until_quiet
 from dbio_commit.log.table_state import check_partitions, table_snapshot
 from dbio_commit.log.unlike import find_wrong
 from dbio_commit.protocol import names
@@ -40,7 +39,15 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_limits, find_problems, limited_directories
+from dbio_commit.upkeep.publish import (
+    DIRECTORIES,
+    Format,
+    decimal_columns,
+    find_limits,
+    find_problems,
+    limited_directories,
+    limits_of_iceberg,
+)
 from dbio_commit.upkeep.rebuild import plan_rebuild, refuse_losses
 
 
@@ -62,6 +69,12 @@ class PendingTransaction:
     """The (application id, version) that it commits, as far as its start marker records it."""
     provenance: Provenance | None = None
     """Who began it, as far as its start marker records it."""
+    whole: bool | None = None
+    """Whether its files are readable Parquet files: all, or the first 20. None if it has none, or if its newest file is
+    younger than an hour and nothing shows that it was decided: then nobody looked."""
+    lost_marker: str = ""
+    """The sign that it was committed, and that somebody deleted its commit marker: certain, or probable. Empty if there
+    is none. An abort would make the loss final."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +163,10 @@ class CheckReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong for readers and writers. Pending transactions and garbage are not wrong."""
-        wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
+        """Whether nothing is wrong for readers and writers. Garbage is not wrong, nor is a pending transaction, unless
+        its commit marker is probably lost."""
+        lost = [it for it in self.pending if it.lost_marker]
+        wrong = (lost, self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
         return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 
 
@@ -211,13 +226,15 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
                 tid=tid,
                 started=at,
                 age=now - at,
-                files=count,
-                size=size,
+                files=written.files,
+                size=written.size,
                 app=(begun.app.id, begun.app.version) if begun and begun.app else None,
                 provenance=begun.provenance if begun else None,
+                whole=found.whole.get(tid),
+                lost_marker=found.lost_markers.get(tid, ""),
             )
             for tid, at in sorted(found.pending.items(), key=lambda item: item[1])
-            for (count, size), begun in [(files.written[tid], found.begun.get(tid))]
+            for written, begun in [(files.written[tid], found.begun.get(tid))]
         ],
         garbage=files.garbage,
         foreign=files.foreign,
@@ -250,6 +267,10 @@ class _Found:
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
     begun: Mapping[str, Begun] = field(default_factory=dict)
     """The start markers of pending transactions, as far as they can be read."""
+    whole: Mapping[str, bool] = field(default_factory=dict)
+    """Of pending transactions whose files were looked at: whether these are readable."""
+    lost_markers: Mapping[str, str] = field(default_factory=dict)
+    """Pending transactions that were probably committed, with the sign of it."""
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
@@ -287,14 +308,16 @@ def _look_at_table(root: TableRoot) -> _Found:
     pending = _pending([replace(log, started=undecided)], now)
     found = _Found(pending, FoundFiles.of(pending), partial(live_paths, snapshot), dict(settled.markers.corrupt))
     types = partition_types(metadata.schema, layout)
-    odd_directories: list[str] = []
+    odd_directories, decimals = list[str](), decimal_columns(types)
+    removers: dict[str, str] = {}
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
     for some in compare_table(store, snapshot, found.files):
         files = LiveFiles.of(some.files)
         found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
         own = {commit.tid: commit.marker for commit in some.decided}
-        odd_directories += limited_directories(files.paths())
+        removers |= lost_markers.removers(some.decided, pending.keys())
+        odd_directories += limited_directories(files.paths(), decimals)
         if files.outside(layout):
             found.corrupt |= _misplaced(store, own, live={*files.paths()}, columns=layout)
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
@@ -309,17 +332,47 @@ def _look_at_table(root: TableRoot) -> _Found:
         store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
     ).in_words()
     found.publications = find_problems(store, found.files.published, settled.descriptor.id)
-    if any(entry.path.startswith(f"{DIRECTORIES[Format.DELTA]}/") for entry in found.files.published):
+    published = {entry.path.partition("/")[0] for entry in found.files.published}
+    if DIRECTORIES[Format.DELTA] in published:
         found.unread_by = find_limits(
-            store.url, is_disk=store.is_disk, partition_columns=layout, directories=odd_directories
+            store.url,
+            is_disk=store.is_disk,
+            partition_columns=layout,
+            directories=odd_directories,
+            decimals=decimals,
         )
+    if DIRECTORIES[Format.ICEBERG].partition("/")[0] in published:
+        found.unread_by = [*found.unread_by, *limits_of_iceberg(layout)]
     begun_by = {tid: log.started[tid] for tid in pending}
-    found.begun = _read_begun(store, begun_by, table_id=settled.descriptor.id)
+    found.begun = read_begun_of(store, begun_by, table_id=settled.descriptor.id)
+    certain = {tid: f"transaction {by} removed a file of it" for tid, by in removers.items()}
+    certain |= lost_markers.find_decided(store, snapshot, pending.keys())
+    newest = {tid: written.newest for tid, written in found.files.written.items()}
+    probable = lost_markers.find_probable(snapshot, found.begun, newest)
+    _look_for_lost_markers(store, found, certain, probable, now)
     found.strange, found.redated_until = settled.strange, settled.redated_until
     found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()
     found.refused_settings = [f"{setting}={sql!r:.200}: {problem}" for setting, (sql, problem) in unsafe.items()]
     return found
+
+
+_QUIET = timedelta(hours=1)
+"""If a pending transaction has written no file for so long, its writer is probably not at work."""
+
+
+def _look_for_lost_markers(
+    store: Store, found: _Found, certain: Mapping[str, str], probable: Mapping[str, str], now: datetime
+) -> None:
+    """Reads some footers of the pending transactions that are not at work. Notes those that were probably committed."""
+    whole: dict[str, bool] = {}
+    for tid, written in found.files.written.items():
+        is_quiet = written.newest is not None and now - written.newest >= _QUIET
+        if written.some and (is_quiet or tid in certain or tid in probable):
+            footers = store.in_parallel(partial(look_at, store, statistics=False), written.some)
+            whole[tid] = all(footer is not None and not footer.broken for footer in footers)
+    found.whole = whole
+    found.lost_markers = {tid: why for tid, why in probable.items() if whole.get(tid)} | dict(certain)
 
 
 def _look_at_directories(root: DirectoryRoot) -> _Found:
@@ -401,16 +454,3 @@ def _pending(logs: Iterable[Log], now: datetime) -> dict[str, datetime]:
         for tid in log.pending:
             started[tid] = min(log.started[tid].modified, started.get(tid, now))
     return started
-
-
-def _read_begun(store: Store, started: Mapping[str, Entry], *, table_id: str) -> dict[str, Begun]:
-    """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
-
-    def read(entry: Entry) -> Begun | None:
-        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
-            return read_begun(store, entry, table_id=table_id)
-        return None
-
-    some = {tid: entry for tid, entry in started.items() if entry.size}
-    found = store.in_parallel(read, list(some.values()))
-    return {tid: begun for tid, begun in zip(some, found, strict=True) if begun}

@@ -5,11 +5,12 @@ A large table is compared share by share, so that the memory is bounded: only wh
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, removed_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE, LiveFiles, live_among
@@ -34,6 +35,25 @@ class OtherSize(NamedTuple):
     found: int
 
 
+class Written(NamedTuple):
+    """The files that a pending transaction has written."""
+
+    files: int = 0
+    size: int = 0
+    newest: datetime | None = None
+    """The time of its newest file."""
+    some: tuple[str, ...] = ()
+    """The paths of the first MOST_LOOKED_AT of them that were listed."""
+
+    def plus(self, entry: Entry) -> "Written":
+        some = (*self.some, entry.path) if len(self.some) < MOST_LOOKED_AT else self.some
+        return Written(self.files + 1, self.size + entry.size, latest(self.newest, entry.modified), some)
+
+
+MOST_LOOKED_AT = 20
+"""Of how many files of each pending transaction the footers are read."""
+
+
 @dataclass(slots=True)
 class FoundFiles:
     """What the listings show so far."""
@@ -49,13 +69,13 @@ class FoundFiles:
     garbage: dict[Reason, Entries] = field(default_factory=dict)
     published: list[Entry] = field(default_factory=list)
     """What is in the directories of publications."""
-    written: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """How many files each pending transaction has written, by its tid, and their size."""
+    written: dict[str, Written] = field(default_factory=dict)
+    """The files of each pending transaction, by its tid."""
 
     @classmethod
     def of(cls, pending: Iterable[str]) -> "FoundFiles":
         """Before any listing. `pending` are the tids of the pending transactions."""
-        return cls(written=dict.fromkeys(pending, (0, 0)))
+        return cls(written=dict.fromkeys(pending, Written()))
 
     def compare(
         self, store: Store, entries: Iterable[Entry], *, expected: Mapping[str, int], live: Set[str], foreign: Set[str]
@@ -71,8 +91,7 @@ class FoundFiles:
                 self.foreign.append(entry)
             writer = names.parse_data_file(names.split(entry.path)[1])
             if writer in self.written and names.is_data_file(entry.path):  # not Hadoop's checksum of a data file
-                count, size = self.written[writer]
-                self.written[writer] = count + 1, size + entry.size
+                self.written[writer] = self.written[writer].plus(entry)
         overlooked = store.stat_many([path for path in expected if path not in sizes])  # committed since that listing
         sizes |= {entry.path: entry.size for entry in overlooked if entry}
         self.live += len(live)

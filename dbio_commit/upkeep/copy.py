@@ -23,8 +23,9 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.log.listing import read_descriptor, read_last_turn
+from dbio_commit.log.listing import read_descriptor, read_last_erasure, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
@@ -41,6 +42,8 @@ from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
 from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies
+
+_DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
 
 _AT_ONCE = 10_000
 """How many files are queued for copying at once."""
@@ -83,7 +86,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     if names.DROPPED in target.stat_log(names.DROPPED):
         tombstone = take_over(target, clock, snapshot)
         if has_all(target, read_last_turn(source, snapshot.log)):
-            return _finish(target, clock, tombstone)
+            return _finish(source, target, clock, tombstone)
         has = clear(target)
     else:
         tombstone, has = claim(target, clock, snapshot), {}
@@ -95,6 +98,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
         raise HistoryLostError(
             f"{source.url} was vacuumed while it was copied, and the copy is incomplete: {error}. Copy again"
         ) from error
+    refuse_copy_of_erased(source, snapshot.table_id, last_erasure_of(snapshot), _DROP_IT)
     _reveal(target, clock, tombstone, snapshot.settings)
     return CopyReport(
         url=target.url,
@@ -111,9 +115,10 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
 # --- the end --------------------------------------------------------------------------------------------------------
 
 
-def _finish(target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
+def _finish(source: Store, target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
     """Ends a copy of which everything was written. Checks the live files."""
     copy = read_snapshot(target, clock, even_dropped=True)
+    refuse_copy_of_erased(source, copy.table_id, last_erasure_of(copy), _DROP_IT)
     files = size = 0
     for some in copy.slices():
         live = [*some.files]
@@ -157,6 +162,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     Raises as `copy_table`, and InvalidInputError for a state that is not known any more. A copy that was killed leaves
     a table without commits, which `dbio drop` removes.
     """
+    last_erasure = last_erasure_of(read_snapshot(source, clock))
     then = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, then, target)
     if look(target, clock).scope is not None or target.list_files():
@@ -175,6 +181,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
             copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
             doubtful += doubtful_among(some.files, then)
         transaction.vouch_for_rows()  # they are the rows of then
+        refuse_copy_of_erased(source, then.table_id, last_erasure, "nothing was committed: copy again")
         commit = transaction.commit(then.schema, metrics=metrics_of(doubtful))
     return CopyReport(
         url=target.url,
@@ -195,6 +202,11 @@ def refuse_source(source: Store, snapshot: Snapshot, target: Store) -> None:
         )
     if _lies_in(target, source):
         raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
+
+
+def refuse_copy_of_erased(source: Store, table_id: str | None, since: str, then: str) -> None:
+    """Raises CommitConflictError if rows were erased from the source since a state whose last erasure was this one."""
+    refuse_erased(read_last_erasure(source, table_id), since=since, where=source.url, then=then)
 
 
 def _lies_in(inner: Store, outer: Store) -> bool:
@@ -226,11 +238,15 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot, has: Mapping[s
     """
     files = size = resumed = resumed_size = 0
     gone: set[str] = set()
+    useless = {*has}  # an erasure, or a vacuum, has come since the interrupted copy
     for some in snapshot.slices():
         sizes, before = _copy_some(source, target, some, has)
+        useless -= sizes.keys()
         files, size = files + len(sizes), size + sum(sizes.values())
         resumed, resumed_size = resumed + len(before), resumed_size + sum(sizes[path] for path in before)
         gone.update(path for commit in some.decided for path in commit.marker.removed if path not in sizes)
+    for error in target.delete_many(sorted(useless)).values():
+        raise error
     return _Copied(files, size, gone, resumed, resumed_size)
 
 
@@ -292,7 +308,9 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
         metadata=snapshot.metadata,
         known_since=before.known_since,
         erased_until=before.erased_until,
+        last_erasure=before.last_erasure,
         redated_until=snapshot.redated_until,
+        doubts=snapshot.doubts,
         table_id=snapshot.table_id,
     )
     keep_since = datetime.min.replace(tzinfo=clock.now().tzinfo)

@@ -24,6 +24,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.begin import begin
 from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
@@ -39,7 +40,7 @@ from dbio_commit.protocol.settings import PARTITION_COLUMNS
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
-from dbio_commit.upkeep.copy import CopyReport, refuse_source
+from dbio_commit.upkeep.copy import CopyReport, refuse_copy_of_erased, refuse_source
 from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies, suffix_of
 from dbio_commit.upkeep.walk import groups_of, list_levels
@@ -79,7 +80,10 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     commits of its own; HistoryLostError if vacuum deletes a file meanwhile; CommitConflictError if anything else is
     committed to the copy; StoreError. After an error, another call goes on with the files that were copied.
     """
-    now = read_snapshot(source, clock, as_of=as_of)
+    now = read_snapshot(source, clock)
+    last_erasure = last_erasure_of(now)
+    if as_of is not None:
+        now = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, now, target)
     had = _find_copy(target, clock)
     app_id = f"{_APP}{now.table_id}"
@@ -96,6 +100,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
         transaction.remove(changes.gone)
     transaction.vouch_for_rows()  # they are rows of the original
     doubtful = doubtful_among([file for file, _ in changes.came], now)
+    refuse_copy_of_erased(source, now.table_id, last_erasure, "nothing was committed: copy again")
     commit = transaction.commit(now.schema, metrics=metrics_of(doubtful))
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")

@@ -117,7 +117,8 @@ def _wrong_statistics(reader: PartReader, part: Part) -> str | None:
         if opened and sum(opened.group_rows) != part.rows:
             return _DAMAGED
         for group in range(len(opened.group_rows) if opened else 0):
-            opened and opened.read(opened.columns, group)
+            for some in opened.batches(opened.columns, group) if opened else ():
+                opened and opened.read(some, group)
     except (CheckpointLostError, DamagedPart):
         return _DAMAGED
     except ObjectNotFoundError:

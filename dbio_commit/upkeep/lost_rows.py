@@ -359,7 +359,10 @@ class _Listing:
                 directory, name = names.split(path)
                 self.new[path] = FileRow(directory, name, commit.tid, commit.tid, added=at, size=exist.get(path))
                 place[commit.tid] += 1
-        self._expected = len(apparent) + sum(it.forgotten.added - it.forgotten.removed for it in self._absent.values())
+        lost = [it.forgotten for it in self._absent.values()]
+        hidden = {path for it in intact.decided for path in it.marker.removed_data_files} - added.keys()
+        # A path that an intact row removes, and a lost row adds, is among the lost added ones.
+        self._expected = len(apparent) - len(hidden) + sum(it.added - it.removed for it in lost)
         self._found = len(there) + len(self.new)
         self._sizes = exist
 

@@ -10,6 +10,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data.footers import Inspector
@@ -141,7 +142,7 @@ def restore(
     which `inspector` reads, must fit them.
 
     Raises SchemaMismatchError if they do not, HistoryLostError if vacuum deletes a file of that state meanwhile,
-    CommitConflictError if anything was committed since the plan was made.
+    CommitConflictError if anything was committed, or rows were erased, since the plan was made.
     """
     now, then, has_its_columns = plan.now, plan.then, plan.has_its_columns
     keeps_columns = has_its_columns or plan.is_part
@@ -160,6 +161,7 @@ def restore(
         partition_by=columns,
         target=target,
         if_match=now.etag,
+        last_erasure=last_erasure_of(now),
         inspector=inspector,
         note=note,
     ) as transaction:

@@ -1,7 +1,6 @@
 """Changes the settings of a table, by a commit without files in a turn."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
@@ -9,7 +8,9 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.settings import Settings, bare_columns, check_changes
+from dbio_commit.protocol.constraints import Constraints
+from dbio_commit.protocol.settings import Settings, bare_columns, change, check_changes
+from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
@@ -31,7 +32,7 @@ def change_settings(
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
-    _refuse_unknown(sets, target.metadata.schema, where=store.url)
+    _refuse_unfit(sets, target.metadata, where=store.url)
     with begin(
         store,
         clock,
@@ -45,9 +46,12 @@ def change_settings(
         return transaction.commit()
 
 
-def _refuse_unknown(sets: Settings, schema: Mapping[str, Any] | None, *, where: str) -> None:
-    """Raises InvalidInputError for statistics of no column: a misspelled name would keep nothing out of the files."""
-    if schema is not None:
-        wanted = bare_columns({name: text for name, text in sets.items() if text})
-        if unknown := wanted - {field["name"].lower() for field in schema["fields"]}:
-            raise InvalidInputError(f"{where} has no column {min(unknown)!r:.100}, of which to write no statistics")
+def _refuse_unfit(sets: Settings, before: Metadata, *, where: str) -> None:
+    """Raises InvalidInputError for settings that the table's columns do not fit: a misspelled name, for example."""
+    if before.schema is None:
+        return
+    columns, new = [field["name"] for field in before.schema["fields"]], {it: sql for it, sql in sets.items() if sql}
+    if unknown := bare_columns(new) - {name.lower() for name in columns}:
+        raise InvalidInputError(f"{where} has no column {min(unknown)!r:.100}, of which to write no statistics")
+    Constraints.of(new).refuse_lost(columns, where=where)
+    Constraints.of(change(before.settings, sets)).refuse_names(new, columns, where=where)

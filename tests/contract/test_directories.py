@@ -1,5 +1,6 @@
 """Listing one directory, and removing those that became empty. What only a local disk has is in test_local.py."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
+from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from tests.contract.places import Fill, Place
 from tests.contract.test_objects import NAMES
@@ -183,3 +185,14 @@ def test_what_lies_below_several_directories_is_listed_at_once_and_nothing_else(
         *store.list_files("a=1/b=1"), *store.list_files("a=10/c")
     ]  # fmt: skip
     assert store.list_below(["a=4", "a=5"]) == store.list_below([]) == []
+
+
+@pytest.mark.parametrize("inside", ["/a/b", "/_delta_log"])
+def test_no_table_is_made_inside_of_a_table(shared: Place, inside: str) -> None:
+    """PROTOCOL.md 2.1."""
+    outer = shared.open("/outer")
+    Table.over(outer).begin().commit()
+    with pytest.raises(InvalidInputError, match=re.escape(f"{outer.url}{inside} lies in the table {outer.url}")):
+        Table.over(shared.open(f"/outer{inside}")).begin()
+    Table.over(shared.open("/outer-beside")).begin().commit()
+    assert [it.path.partition("/")[0] for it in outer.list_files() if "/" in it.path] == []

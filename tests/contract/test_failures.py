@@ -494,3 +494,29 @@ def test_a_bucket_that_is_not_there_is_a_store_error_that_says_so(remote: Place,
     assert type(error) is StoreError
     assert "nowhere" in str(error)
     assert "name" in str(error)
+
+
+# --- answers that end early ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_ends_early_is_an_error_that_names_the_object(remote: Place, server: Server) -> None:
+    store = impatient(remote)
+    with store.open_write("part-0") as file:
+        file.write(bytes(range(200)))
+
+    def read_all() -> bytes:
+        with store.open_read("part-0") as file:
+            return file.read()
+
+    reads: dict[str, Callable[[], object]] = {
+        "get_range": lambda: store.get_range("part-0", 50, 100),
+        "get_tail": lambda: store.get_tail("part-0", 100),
+        "open_read": read_all,
+    }
+    whole = {name: read() for name, read in reads.items()}
+    server.inject(Fault(method="GET", path="part-0", kind="half-answer", times=10_000))
+    for name, read in reads.items():
+        with pytest.raises(StoreError, match="part-0"):
+            print(name, read())
+    server.reset()
+    assert {name: read() for name, read in reads.items()} == whole

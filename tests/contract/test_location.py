@@ -174,6 +174,8 @@ def test_a_key_signs_for_the_account_in_whichever_cloud_and_zone_it_is(host: str
         "s3://bucket/./a",
         "abfss://container@account.dfs.core.windows.net/../x",
         "s3://bucket:9000/table",
+        "s3://bucket/\udcff",
+        "/lake/\ud800",
     ],
 )
 def test_what_is_no_place_is_refused(spelling: str) -> None:

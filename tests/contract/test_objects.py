@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError
+from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store, open_store, parse_location
 from tests.contract.places import Place
 
@@ -365,3 +365,11 @@ def test_a_part_of_an_object_can_be_read(store: Store) -> None:
     assert [store.get_range("part-0", start, 4) for start in (0, 10, 5)] == [b"PAR1", b"PAR2", b"rows"]
     with pytest.raises(ObjectNotFoundError):
         store.get_range("part-1", 0, 4)
+
+
+def test_a_part_that_lies_beyond_the_end_is_named_and_not_cut_short(store: Store) -> None:
+    write(store, "part-0", b"PAR1 rows PAR2")
+    assert store.get_some("part-0", 10, 8) == b"PAR2"
+    for start in (10, 20):
+        with pytest.raises(StoreError, match=r"part-0"):
+            store.get_range("part-0", start, 8)

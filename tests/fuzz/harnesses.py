@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import ArrowException
 
 from dbio_commit.protocol import names
-from tests.fuzz import bodies, expressions, properties, publications, service, stores, written
+from tests.fuzz import bodies, expressions, properties, publications, service, stores, tables, written
 from tests.fuzz.directories import AGES, Hostile, directories
 from tests.unit.protocol.test_expressions import GOOD
 from vacuum import VacuumOptions
@@ -209,6 +209,7 @@ HARNESSES: Mapping[str, Harness] = {
         lambda data: written.written(_text(data)), lambda: _encoded_names([*written.NAMES, "no\0name"]), max_bytes=256
     ),
     "stores": Harness(stores.stores, _stores, max_bytes=1024),
+    "table": Harness(tables.check, lambda: [b"%d" % number for number in range(10)], max_bytes=8),
     "as_of": Harness(
         lambda data: properties.as_of(_text(data)), lambda: _encoded([*TIMES, *map(str, bodies.TEXTS)]), max_bytes=128
     ),

@@ -38,6 +38,7 @@ def test_the_demo_runs_to_its_end_and_can_be_run_again(tmp_path: Path) -> None:
         "✓ all four agree with the data set",
         "✓ the stream died of signal 9",
         f"✓ the copy has {ROWS:,} rows: none is missing, and none is there twice",
+        "✓ and the directory has all of them twice",
         "✓ plain spark.read.parquet(path) finds",
         "✓ INSERT INTO adds a row, and SELECT sees it",
     ):

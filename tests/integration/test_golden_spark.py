@@ -1,11 +1,14 @@
 """The golden directories, read by Spark: through `dbio.read`, and through the data source. The core: test_golden.py."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
+from dbio_commit.spark.catalog.reads import SWITCH, enable_reads
 from tests.spark_tables import SPARK_ERRORS, ids
 from tests.test_golden import READS, GoldenCase, Read, each
 
@@ -18,6 +21,15 @@ ONE_OF_EACH_ERROR = {read.error: (case, read) for case, read in reversed(REFUSED
 @pytest.fixture(scope="module", autouse=True)
 def enabled(spark: SparkSession) -> None:
     dbio.enable(spark)
+
+
+@pytest.fixture
+def reading(spark: SparkSession) -> Iterator[None]:
+    """Reads in unchanged code give committed rows."""
+    enable_reads(spark)
+    yield
+    spark.conf.unset(SWITCH)
+    spark.sparkContext._jsc.sc().conf().remove(SWITCH)
 
 
 def holds_nothing(case: GoldenCase, read: Read) -> bool:
@@ -62,6 +74,33 @@ def test_the_data_source_reads_exactly_the_rows_of_a_golden_directory(
             load(spark, path, read)
         return
     check_rows(load(spark, path, read), read)
+
+
+@each([(case, read) for case, read in READABLE if read.as_of is None], of=8)
+def test_unchanged_code_reads_exactly_the_rows_of_a_golden_directory(
+    spark: SparkSession, reading: None, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    if not read.files:
+        assert spark.read.schema("id BIGINT").parquet(path).collect() == []
+    else:
+        check_rows(spark.read.parquet(path), read)
+
+
+NESTED = "39-nested-table"  # Spark reads no file in directories that are no partitions
+
+
+@each([(case, read) for case, read in REFUSED if read.as_of is None and case.name != NESTED], of=4)
+def test_unchanged_code_is_refused_a_golden_directory_with_the_error_that_says_why(
+    spark: SparkSession, reading: None, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    with pytest.raises((dbio.DbioError, AnalysisException)) as caught:
+        spark.read.parquet(path).collect()
+    if read.error == "TableNotFoundError":  # an error that unchanged code knows
+        assert "PATH_NOT_FOUND" in str(caught.value) or "UNABLE_TO_INFER_SCHEMA" in str(caught.value)
+    else:
+        assert read.error in [kind.__name__ for kind in type(caught.value).mro()]
 
 
 @each(REFUSED)

@@ -114,6 +114,75 @@ def test_a_table_that_was_published_before_asks_other_writers_for_the_feature_fr
     assert in_order(by_deltalake(table.url)) == in_order(by_polars(table.url)) == rows
 
 
+def test_a_vacuum_of_another_tool_leaves_files_that_are_not_published_yet(tmp_path: Path) -> None:
+    """Also one that asks no feature of writers. The retention of a Delta table is a week by default."""
+    table = Table(tmp_path / "table")
+    table.write(pa.table({"id": [1]}))
+    with unguarded():
+        table.publish("delta")
+    table.write(pa.table({"id": [2]}))
+    old = (datetime.now(UTC) - timedelta(days=4000)).timestamp()
+    for path in (tmp_path / "table").rglob("*.parquet"):
+        os.utime(path, (old, old))
+    delta_table = DeltaTable(table.url)
+    assert delta_table.vacuum(dry_run=True, full=True) == []
+    assert len(delta_table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)) == 1
+
+
+def test_statistics_that_an_earlier_version_published_are_replaced_without_a_change_of_data(tmp_path: Path) -> None:
+    """Beside other bounds, delta-rs takes a bound that is missing for one that no value fulfils."""
+    table = Table(tmp_path / "table")
+    rows: dict[str, Any] = {"id": [1, 2], "x": [1.5, float("nan")], "yes": [True, False]}
+    table.write(pa.table(rows))
+    table.publish("delta")
+    path = tmp_path / "table" / delta_log.version_path(0)
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        action.get("commitInfo", {}).get("dbio_commit", {}).get("shows", {}).pop("bounded", None)
+        action.get("metaData", {})["configuration"] = {}
+    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    forget()
+    read: Any = DeltaTable(table.url).to_pandas
+    assert len(read(filters=[("x", "=", 1.5)])) == 0
+    (done,) = table.publish("delta")
+    assert (done.is_new, done.added, done.removed) == (True, 0, 0)
+    added = [json.loads(it) for it in (tmp_path / "table" / delta_log.version_path(1)).read_text().splitlines()]
+    assert [it["add"]["dataChange"] for it in added if "add" in it] == [False]
+    read = DeltaTable(table.url).to_pandas
+    assert [len(read(filters=[it])) for it in (("x", "=", 1.5), ("yes", "=", True), ("id", "=", 1))] == [1, 1, 1]
+    forget()
+    assert not table.publish("delta")[0].is_new
+
+
+def test_readers_are_told_of_the_bounds_of_columns_that_each_file_has(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+
+    def named() -> str | None:
+        table.publish("delta")
+        return DeltaTable(table.url).metadata().configuration.get("delta.dataSkippingStatsColumns")
+
+    table.write(pa.table({"id": [1], "x": [1.5], "yes": [True], "of nothing": [1]}))
+    assert named() == "id,x"
+    table.write(pa.table({"id": [2], "x": pa.array([None], pa.float64())}))
+    assert named() == "id,x"  # only nulls
+    table.write(pa.table({"id": [3], "more": [1]}), merge_schema=True)
+    assert named() == "id,x"
+    table.write(pa.table({"id": [4], "x": [float("nan")]}))
+    assert named() == "id"
+    table.delete("id = 4")
+    assert named() == "id"
+    for _ in range(12):  # past a checkpoint
+        table.write(pa.table({"id": [5], "x": [2.5]}))
+        assert named() == "id"
+    forget()
+    assert not table.publish("delta")[0].is_new
+    table.write(pa.table({"id": [6], "x": [2.5]}), "overwrite")
+    assert named() == "id,x"
+    table.write(pa.table({"x": [float("nan")]}), "overwrite")
+    assert named() is None
+    assert DeltaTable(table.url).metadata().configuration["delta.dataSkippingNumIndexedCols"] == "0"
+
+
 # --- the same rows -----------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,21 @@ import pytest
 from dbio_commit import Table
 from tests.histories import History, in_order, old_files, spelled_otherwise, wider_types
 from tests.iceberg_catalogs import append, events, last_metadata, move, rest_catalog
+from tests.published_filters import (
+    KINDS,
+    PARTITIONS,
+    Kind,
+    Question,
+    by_partitions,
+    name_of,
+    of_duckdb,
+    of_spark,
+    of_trino,
+    sql_of,
+    values_of_partitions,
+    with_files,
+    wrong_answers,
+)
 from tests.trino_server import trino_server
 
 PROJECT = Path(__file__).parents[2]
@@ -90,6 +105,12 @@ class SqlReader(Process):
 
     def read(self, table: Table, form: str) -> list[Any]:
         """The rows of what is published in that form now."""
+        with self.relation(table, form) as relation:
+            return self.rows(relation)
+
+    @contextmanager
+    def relation(self, table: Table, form: str) -> Iterator[str]:
+        """What is published in that form now, as a name or a function in SQL."""
         raise NotImplementedError
 
     def sql(self, statement: str) -> list[Any]:
@@ -108,17 +129,18 @@ class SqlReader(Process):
 
 
 class DuckDB(SqlReader):
-    def read(self, table: Table, form: str) -> list[Any]:
+    @contextmanager
+    def relation(self, table: Table, form: str) -> Iterator[str]:
         path = f"{table.url}/_iceberg" if form == "iceberg" else table.url
-        return self.rows(f"{form}_scan('{path}')")
+        yield f"{form}_scan('{path}')"
 
 
 class Trino(SqlReader):
-    def read(self, table: Table, form: str) -> list[Any]:
+    @contextmanager
+    def relation(self, table: Table, form: str) -> Iterator[str]:
         self.register(table, form)
-        found = self.rows(f"{form}.sales.events")
+        yield f"{form}.sales.events"
         self.unregister(form)
-        return found
 
     def register(self, table: Table, form: str) -> None:
         location = f"file://{table.url}/_iceberg" if form == "iceberg" else f"file://{table.url}"
@@ -379,6 +401,57 @@ def test_engines_of_sql_read_tables_with_odd_names(form: str, engine: SqlReader,
         named |= {root for limit in table.check().unread_by if "DuckDB" in limit}
     assert unread == (named if isinstance(engine, DuckDB) else set())
     assert named == ({"50%", "a%20b"} if form == "delta" else set())
+
+
+@pytest.fixture(scope="module")
+def filtered(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Table]:
+    """By the types of their partition columns; "" for the table with all types in its files."""
+    root = tmp_path_factory.mktemp("filters")
+    partitioned = {kind: by_partitions(root / name_of(kind), kind) for kind in PARTITIONS}
+    tables = {"": with_files(root / "files", list(KINDS)), **partitioned}
+    for table in tables.values():
+        table.publish(["delta", "iceberg"])
+    return tables
+
+
+@FORMS
+@pytest.mark.parametrize("layout", ["", *PARTITIONS])
+def test_engines_of_sql_find_rows_by_values_nulls_and_extremes(
+    layout: str, form: str, engine: SqlReader, filtered: Mapping[str, Table]
+) -> None:
+    table, wrong = filtered[layout], dict[str, Any]()
+    literal = of_trino if isinstance(engine, Trino) else of_duckdb
+    with engine.relation(table, form) as relation:
+        for name in [layout] if layout else KINDS:
+            if form == "delta" and isinstance(engine, Trino) and name.startswith("timestamp"):
+                continue  # it rounds them to milliseconds
+            kind = KINDS[name]
+            values = values_of_partitions(table, name) if layout else kind.values
+
+            def answer(it: Question, kind: Kind = kind) -> list[int]:
+                rows = engine.sql(f"SELECT id FROM {relation} WHERE {sql_of(kind, it, literal)}")
+                return [row["id"] for row in rows]
+
+            wrong |= {f"{name} {question}": it for question, it in wrong_answers(table, kind, values, answer).items()}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("layout", ["", *PARTITIONS])
+def test_spark_finds_rows_by_values_nulls_and_extremes(
+    layout: str, form: str, request: pytest.FixtureRequest, filtered: Mapping[str, Table]
+) -> None:
+    reader: Reader = request.getfixturevalue(form)
+    table, wrong = filtered[layout], dict[str, Any]()
+    for name in [layout] if layout else KINDS:
+        kind = KINDS[name]
+        values = values_of_partitions(table, name) if layout else kind.values
+
+        def answer(it: Question, kind: Kind = kind) -> list[int]:
+            return [row["id"] for row in reader.rows(table, where=sql_of(kind, it, of_spark))]
+
+        wrong |= {f"{name} {question}": it for question, it in wrong_answers(table, kind, values, answer).items()}
+    assert wrong == {}
 
 
 def test_files_that_spell_a_column_otherwise_have_their_rows_in_iceberg(engine: SqlReader, tmp_path: Path) -> None:

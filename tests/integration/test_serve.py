@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from textwrap import dedent
 
@@ -30,7 +31,7 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
     """A server in a process of its own, with the root `lake`, and its port."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "dbio_commit.cli", "serve", "--root", f"lake={directory / 'lake'}"]
-    env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_LOCAL_IP")}
     process = subprocess.Popen(
         [*command, "--port", str(port), *(f"--conf={name}={value}" for name, value in CONF.items()), *options],
         cwd=directory,
@@ -47,10 +48,30 @@ def served(directory: Path, *options: str) -> Iterator[tuple["subprocess.Popen[s
         ), (directory / "stderr").read_text()
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.2", port))  # it listens on the one address only
+        assert {address for pid in family(process.pid) for address in listening(pid)} == {"127.0.0.1"}
         yield process, port
     finally:
         process.kill()
         process.wait()
+
+
+def family(pid: int) -> list[int]:
+    """The process and its descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(it for child in children for it in family(int(child)))]
+
+
+def listening(pid: int) -> Iterator[str]:
+    """The addresses on which a process accepts connections over TCP."""
+    sockets = {os.readlink(it) for it in Path(f"/proc/{pid}/fd").iterdir() if it.is_symlink()}
+    for version in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{version}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                words = bytes.fromhex(local.partition(":")[0])
+                body = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+                address = ip_address(body)
+                yield str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def ends(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int, str]:
@@ -76,6 +97,9 @@ CLIENT = """
     query.awaitTermination()
     spark.range(20, 22).writeTo("dbio.lake.events").append()
     found.append([spark.table("dbio.lake.events").count(), spark.table("dbio.lake.streamed").count()])
+    found.append([row.id for row in spark.read.parquet(sys.argv[4]).sort("id").collect()])
+    spark.conf.set("spark.dbio.reads", "off")
+    found.append(spark.read.parquet(sys.argv[4]).count())
     print(json.dumps(found), "dbio_commit" in sys.modules)
 """
 
@@ -100,17 +124,22 @@ def test_a_plain_client_of_spark_connect_runs_sql_until_a_signal_ends_the_server
         "SELEC id FROM dbio.lake.events",
     ]
     with served(tmp_path) as (process, port):
-        arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), str(tmp_path / "checkpoint")]
+        places = [str(tmp_path / "checkpoint"), str(tmp_path / "lake" / "events")]
+        arguments = [f"sc://127.0.0.1:{port}", json.dumps(statements), *places]
         client = subprocess.run(
             [sys.executable, "-c", dedent(CLIENT), *arguments], cwd=tmp_path, capture_output=True, text=True
         )
         assert client.returncode == 0, client.stderr[-3000:]
         ended = ends(process, signal.SIGTERM)
     text, loaded = client.stdout.rsplit(maxsplit=1)
-    *done, counted, shown, compacted, missing, refused, optimized, described, misspelt, left = json.loads(text)
+    *done, counted, shown, compacted, missing, refused, optimized, described, misspelt, left, read, listed = json.loads(
+        text
+    )
     assert loaded == "False"
     assert done == [[]] * 4
     assert (counted, shown, left) == ([[7, 10]], [["lake", "events", False]], [9, 7])
+    assert read == [4, 5, 6, 7, 8, 9, 10, 20, 21], "spark.read.parquet gives committed rows"
+    assert listed > len(read)
     assert len(compacted) == 1
     assert "TABLE_OR_VIEW_NOT_FOUND" in missing
     assert "dbio_commit.InvalidInputError: 7 rows violate check.small" in refused

@@ -147,6 +147,23 @@ def test_an_overwrite_may_read_what_it_replaces(spark: SparkSession, path: str) 
     assert ids(dbio.read(spark, path)) == [4, 5]
 
 
+@pytest.mark.parametrize("partitions", [[], ["day"]])
+def test_an_overwrite_that_reads_what_it_replaces_undoes_no_commit_of_others(
+    spark: SparkSession, path: str, partitions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dbio.write(numbers(spark, 0, 4), path, partition_by=partitions)
+    inner = writes.commit
+
+    def commit(write: writes.Write, lines: Any) -> None:
+        dbio.Table(path).write(pa.table({"id": [9], "day": ["d1"]}))
+        inner(write, lines)
+
+    monkeypatch.setattr(writes, "commit", commit)
+    with pytest.raises(dbio.CommitConflictError, match="make the DataFrame again"):
+        dbio.read(spark, path).where("id > 1").write.mode("overwrite").partitionBy(*partitions).parquet(path)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 3, 9]
+
+
 def test_a_dynamic_overwrite_replaces_the_partitions_that_it_writes_to(spark: SparkSession, path: str) -> None:
     numbers(spark, 0, 4).write.partitionBy("day").parquet(path)
     writer = numbers(spark, 11, 12).write.mode("overwrite").partitionBy("day")

@@ -184,6 +184,38 @@ def test_the_rows_of_a_view_are_not_changed_in_the_table_below_it(spark: SparkSe
     assert rows(spark, path) == changed({0: None, 1: None})
 
 
+@pytest.mark.parametrize(
+    ("query", "is_table"),
+    [
+        ("SELECT n AS id, kind, id AS n, inner_ FROM {}", False),
+        ("SELECT id + 1 AS id, kind, n, inner_ FROM {}", False),
+        ("SELECT id, n, kind, inner_ FROM {}", False),
+        ("SELECT id, kind, n FROM {}", False),
+        ("SELECT * FROM {} WHERE id < 5", False),
+        ("SELECT * FROM {} LIMIT 3", False),
+        ("SELECT DISTINCT id, kind, n, inner_ FROM {}", False),
+        ("SELECT * FROM {} VERSION AS OF '{}'", False),
+        ("SELECT id, kind, n, inner_ FROM (SELECT * FROM {}) u", True),
+    ],
+)
+def test_a_query_is_a_target_only_if_it_has_the_columns_of_the_table_as_they_are(
+    spark: SparkSession, path: str, query: str, is_table: bool
+) -> None:
+    (first,) = dbio.Table(path).history()
+    given = query.format(f"dbio.`{path}`", first.tid)
+    for statement in (
+        "DELETE FROM c WHERE id = 1",
+        "UPDATE c SET n = 100 WHERE id = 2",
+        "MERGE INTO c USING news ON c.id = news.id AND c.id = 3 WHEN MATCHED THEN DELETE",
+    ):
+        if is_table:
+            spark.sql(f"WITH c AS ({given}) {statement}")
+        else:
+            with pytest.raises(dbio.InvalidInputError, match=r"only a table can be changed.*name the table dbio"):
+                spark.sql(f"WITH c AS ({given}) {statement}")
+    assert rows(spark, path) == changed({1: None, 2: (2, "k2", 100), 3: None} if is_table else {})
+
+
 # --- MERGE --------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """CREATE, REPLACE, ALTER, DESCRIBE and SHOW in SQL: in the catalog `dbio`, and in Spark's own catalog."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +347,30 @@ def test_another_session_catalog_stays(spark: SparkSession) -> None:
     dbio.enable(session)
     assert session.conf.get(answers._SESSION_SETTING) == other
     assert spark.conf.get(answers._SESSION_SETTING) == answers._SESSION_CATALOG
+
+
+# --- inside of a table --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", ["sub", "_delta_log"])
+def test_no_statement_and_no_write_makes_a_table_inside_of_a_table(spark: SparkSession, path: str, inside: str) -> None:
+    """Other ways: tests/unit/commit/test_tables_apart.py. Rules: PROTOCOL.md 2.1."""
+    data = spark.range(3)
+    dbio.write(data, path)
+    inner = f"{path}/{inside}"
+    name = f"inner_{inside.strip('_')}"
+    ways: dict[str, Callable[[], object]] = {
+        "write": lambda: dbio.write(data, inner),
+        "create": lambda: spark.sql(f"CREATE TABLE dbio.`{inner}` (id BIGINT)"),
+        "create as": lambda: spark.sql(f"CREATE TABLE dbio.`{inner}` AS SELECT * FROM RANGE(3)"),
+        "create in Spark's catalog": lambda: spark.sql(
+            f"CREATE TABLE {name} (id BIGINT) USING dbio LOCATION '{inner}'"
+        ),
+    }
+    if HAS_DATA_SOURCES:
+        ways["data source"] = lambda: data.write.format("dbio").mode("append").save(inner)
+    for way, call in ways.items():
+        with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match="lies in the table"):
+            print(way, call())
+    assert not [*Path(inner).glob("_*")]
+    assert dbio.Table(path).vacuum(dry_run=True).ok

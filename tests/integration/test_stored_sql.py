@@ -51,6 +51,7 @@ def hostile(spark: SparkSession, path: str, settings: dict[str, str]) -> dbio.Ta
     table = dbio.Table(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dbio_commit.protocol.settings.problem_of", lambda sql: None)
+        patch.setattr("dbio_commit.upkeep.settings._refuse_unfit", lambda *args, **more: None)
         change_settings(table.store, table.clock, settings)
     return table
 

@@ -1,6 +1,7 @@
 """The first job of somebody new: `.venv/bin/python job.py`, with another Python on the path, which Spark starts."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+import dbio_commit
 from tests import spark35
 from tests.streams import SPARK
 
@@ -112,3 +114,46 @@ def test_one_that_was_asked_for_and_lacks_our_packages_is_refused_by_name_at_eac
         assert said.startswith("UnsupportedStoreError"), (step, said)
         assert f"{str(other)!r}, which has no " in said
         assert f"set PYSPARK_PYTHON={sys.executable}" in said
+
+
+OTHER_PACKAGES = """
+    import sys
+
+    import dbio_commit as dbio
+    from pyspark.sql import SparkSession
+
+    path, later, older = sys.argv[1:]
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    rows = spark.range(8, numPartitions=2)
+    dbio.write(rows, path)
+    steps = {
+        "write": lambda: dbio.write(rows, path),
+        "merge": lambda: dbio.merge(spark, path, rows, ["id"]),
+        "compact": lambda: dbio.compact(spark, path),
+    }
+    for name, other in [*((it, later) for it in steps), ("write", older)]:
+        spark.sparkContext.environment["PYTHONPATH"] = other  # of workers that begin from now on
+        try:
+            print(name, "->", steps[name]())
+        except dbio.UnsupportedStoreError as error:
+            print(name, "->", error)
+"""
+
+
+def test_workers_with_another_version_of_the_package_are_refused_with_both_versions(tmp_path: Path) -> None:
+    folders = [tmp_path / "later", tmp_path / "older"]
+    for folder in folders:
+        package = folder / "dbio_commit"
+        ignored = shutil.ignore_patterns("__pycache__", "*.java")
+        shutil.copytree(Path(dbio_commit.__file__).parent, package, ignore=ignored)
+        init = package / "__init__.py"
+        init.write_text(init.read_text().replace(f'"{dbio_commit.__version__}"', f'"{folder.name}"'))
+    (tmp_path / "older/dbio_commit/spark/session/worker.py").write_text("def spare_imports(kind):\n    pass\n")
+    (tmp_path / "job.py").write_text(dedent(OTHER_PACKAGES))
+    command = [sys.executable, "job.py", str(tmp_path / "table"), *map(str, folders)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [line for line in done.stdout.splitlines() if " -> " in line]
+    for line, theirs in zip(said, ["later"] * 3 + ["older"], strict=True):
+        assert f"Spark's workers have version {theirs} of dbio_commit ({tmp_path / theirs}" in line
+        assert f"the driver has version {dbio_commit.__version__}: install one version on all machines" in line

@@ -52,7 +52,7 @@ from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
 
 from .directories import DirectoryModel
-from .model import Asked, Model
+from .model import Asked, Model, columns_in
 from .world import DAY_S, HOUR_S, ROW_BYTES, Actor, Violation, World
 
 if TYPE_CHECKING:
@@ -302,6 +302,7 @@ class Job:
             self._world.happened("a version was known to be committed when its writer began")
         self._layout = transaction.terms.partition_columns
         self._asked = self._stage.model.asked[transaction.tid] = Asked(operation, sets=transaction.terms.sets)
+        self._write_for(transaction.terms.metadata.schema)
         try:
             with transaction:
                 if not sets:
@@ -377,7 +378,15 @@ class Job:
             raise TransactionAbortedError("by its writer")
         if chance > 0.9:
             return None
-        return transaction.commit(self._schema(transaction))
+        schema = self._schema(transaction)
+        if not self._copies:
+            self._asked.written.clear()
+        self._write_for(schema or transaction.terms.metadata.schema)
+        return transaction.commit(schema)
+
+    def _write_for(self, schema: Mapping[str, Any] | None) -> None:
+        if columns := columns_in(schema):
+            self._asked.written.add(columns)
 
     def _committed(self, transaction: Transaction, commit: Commit | None) -> str:
         terms, tid, model = transaction.terms, transaction.tid, self._stage.model_of(transaction.terms)

@@ -4,7 +4,7 @@ The files of the simulation are no Parquet, so a finder of its own looks for the
 10.6.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,13 @@ from dbio_commit.base.errors import DbioError, InvalidInputError, ObjectNotFound
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
+from dbio_commit.testing import MemoryStore
+from dbio_commit.upkeep.copy import copy_table
 from dbio_commit.upkeep.erase.run import erase
 
 from .actors import Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model, rows_in
-from .world import HOUR_S, Actor, World
+from .world import HOUR_S, Actor, Violation, World
 
 
 class RowFinder:
@@ -29,9 +31,6 @@ class RowFinder:
 
     def by_facts(self, files: Sequence[DataFile], commits: object) -> Sequence[DataFile]:
         return files
-
-    def first_of(self, files: Iterable[DataFile]) -> DataFile | None:
-        return next(iter(self.by_rows([*files])), None)
 
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
         return [file for file in files if self._may_hold(file)]
@@ -65,7 +64,6 @@ def eraser(stage: Stage, *, erasures: int, naps_s: Sequence[float] = (0.5, 60.0,
 def _erase(
     stage: Stage, model: Model, world: World, actor: Actor, rows: frozenset[bytes], *, naps_s: Sequence[float]
 ) -> None:
-    since = world.steps
     where = b" ".join(sorted(rows)).decode()
     world.note(actor.name, f"erases the rows {where}")
     model.erasing[actor.name] = rows
@@ -80,10 +78,60 @@ def _erase(
             if report.ok:
                 world.note(actor.name, f"erased: {len(report.deleted)} deleted")
                 world.happened("rows were erased")
-                return model.check_erased(rows, since=since)
+                return model.check_erased(rows)
             world.happened("an erasure was not complete")
         actor.clock.sleep(world.random.choice(naps_s))
     return None
+
+
+def publisher(stage: Stage, *, publications: int, naps_s: Sequence[float] = (0.5, 60.0, 300.0)) -> Act:
+    """Somebody who publishes the table, and may stand still in between."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(publications):
+            actor.clock.sleep(world.random.choice(naps_s))
+            try:
+                if table_of(world, actor).publish(world.random.choice(("spark", "symlink")))[0].is_new:
+                    world.happened("the table was published")
+            except DbioError as error:
+                give_up(world, actor, "cannot publish", error)
+
+    return act
+
+
+def copier(stage: Stage, *, copies: int, naps_s: Sequence[float] = (0.5, 60.0, 300.0)) -> Act:
+    """Somebody who copies the table to places where nothing goes wrong."""
+
+    def act(world: World, actor: Actor) -> None:
+        for number in range(copies):
+            actor.clock.sleep(world.random.choice(naps_s))
+            model, target = stage.model, MemoryStore(actor.clock, url=f"s3://sim/copy-{number}")
+            assert isinstance(model, Model)
+            try:
+                copy_table(world.store, target, actor.clock)
+            except DbioError as error:
+                give_up(world, actor, "cannot copy", error)
+                continue
+            world.happened("the table was copied")
+            if back := {row for body, _ in target.objects.values() for row in model.erased & {*rows_in(body)}}:
+                raise Violation(f"erased rows came back: {sorted(back)} in a copy")
+
+    return act
+
+
+def checkpointer(stage: Stage, *, checkpoints: int, naps_s: Sequence[float] = (0.5, 60.0, 300.0)) -> Act:
+    """Somebody who writes checkpoints, and may stand still in between."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(checkpoints):
+            actor.clock.sleep(world.random.choice(naps_s))
+            try:
+                if table_of(world, actor).checkpoint() is None:
+                    world.happened("a checkpoint was not needed, or came late")
+            except DbioError as error:
+                give_up(world, actor, "cannot write a checkpoint", error)
+
+    return act
 
 
 def _delete(stage: Stage, world: World, actor: Actor, rows: frozenset[bytes], where: str) -> Commit:

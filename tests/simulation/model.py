@@ -18,12 +18,14 @@ from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
+from dbio_commit.upkeep.publish import is_published
 from tests.builders import as_dbio_sees
 
-from .world import EPOCH, ROW_BYTES, SerialStore, Violation, World
+from .world import EPOCH, ROW_BYTES, Actor, SerialStore, Violation, World
 
 ADOPTED = "adopted"
 """Stands for the transaction that added what was there before the table."""
@@ -79,6 +81,8 @@ class Asked:
     """The settings that it changes; an empty text removes one."""
     restores: datetime | None = None
     """It brings back the state as of then, by whatever operation."""
+    written: set[frozenset[str]] = field(default_factory=set)
+    """The columns for which its files are written; several if copies of it differ; none if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ class Model:
     """Tid -> the step in which it took its last turn."""
     moves: set[str] = field(default_factory=set)
     """Tids whose turn said that they change the partition columns."""
+    recolumns: set[str] = field(default_factory=set)
+    """Tids whose turn said that they give the table other columns."""
     first_layout: Layout | None = None
     """The descriptor's; None of a directory that was adopted."""
     asked: dict[str, Asked] = field(default_factory=dict)
@@ -139,6 +145,10 @@ class Model:
     """By who is about to restore the table: its transaction begins within the package."""
     erasing: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """By who erases them: the rows."""
+    erased: set[bytes] = field(default_factory=set)
+    """The rows of which an erasure has said that nothing is left."""
+    _writers: dict[str, tuple[Actor, int]] = field(default_factory=dict)
+    """Who wrote each checkpoint and publication last, and how many failures they had had."""
     _erased: set[str] = field(default_factory=set)
     """Files that an erasure deleted, earlier than a vacuum would."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
@@ -167,11 +177,15 @@ class Model:
     def on_put(self, path: str, body: bytes) -> None:
         directory, name = names.split(path)
         marker = names.parse_log_name(name)
-        if marker and directory:
+        if (actor := self.world.current()) and (is_published(path) or path.startswith(Kind.CHECKPOINT)):
+            self._writers[path] = actor, actor.failures
+        if (marker and directory) or is_published(path):
             return  # a stranger's, which means nothing here
         if marker is None:
             tid = names.parse_data_file(name)
             self.rows[path] = body
+            if names.is_data_file(path) and (back := self.erased.intersection(rows_in(body))):
+                raise Violation(f"erased rows came back: {sorted(back)} in {path}")
             if path == names.DESCRIPTOR:
                 self.created = self.world.steps
                 self.first_layout = tuple(json.loads(body)["partition_columns"])
@@ -197,6 +211,8 @@ class Model:
 
     def on_delete(self, path: str) -> None:
         self.deletions += 1
+        if is_published(path):
+            return
         if path in self.live:
             raise Violation(f"I4: the live file {path} was deleted")
         at = self._removed_at.get(path)
@@ -260,9 +276,13 @@ class Model:
             if app:
                 self._begun[tid] = app["id"], app["version"]
 
-    def _on_turn(self, tid: str, table_id: str | None = None, *, new_layout: bool = False) -> None:
+    def _on_turn(
+        self, tid: str, table_id: str | None = None, *, new_layout: bool = False, new_columns: bool = False
+    ) -> None:
         if new_layout:
             self.moves.add(tid)
+        if new_columns:
+            self.recolumns.add(tid)
         if tid in self.turns:
             self.world.happened("a turn was taken again")
         self.turns[tid] = self.world.steps
@@ -307,6 +327,7 @@ class Model:
             self._check_schema(tid, decision)
             self._check_settings(tid, decision)
             self._check_layout(tid, decision)
+            self._check_columns()
             self._check_keys(tid, decision)
             self.states.append(
                 State(
@@ -329,14 +350,23 @@ class Model:
         is_own = not owner or who.partition("-")[0] == owner.partition("-")[0]  # it may have begun before an adoption
         if not who.startswith(OURS) or tid in self.turns:
             return
-        if any(self._owners.get(it, "").partition("-")[0] == who.partition("-")[0] for it in self.moves):
+        if self._holds_one_of(self.moves):
             self.world.happened("what began in another layout was aborted")
+            return
+        begun, _ = self.world.store.objects.get(names.started(tid), (b"", None))
+        if not is_own and self._holds_one_of(self.recolumns) and not (begun and json.loads(begun).get("takes_turn")):
+            self.world.happened("an append was aborted that began before other columns")
             return
         if app is not None and app[1] in self.apps.get(app[0], ()):
             if who != owner:
                 self.world.happened("an attempt that came to nothing was aborted")
         elif not is_own:
             raise Violation(f"I3: {who} aborted {tid} of {owner}, an attempt at {app}, and {self.apps} are committed")
+
+    def _holds_one_of(self, turns: Collection[str]) -> bool:
+        """Whether it is the owner of one of these transactions who acts."""
+        who = self._who().partition("-")[0]
+        return any(self._owners.get(it, "").partition("-")[0] == who for it in turns)
 
     def _check_redecision(self, tid: str, before: Decision, decision: Decision) -> None:
         """Who believed for long that it was pending may still abort it, where a checkpoint says what it was.
@@ -393,7 +423,7 @@ class Model:
             raise Violation(
                 f"I7: {tid} restores the state as of {at}, loses {wanted - found}, and has {found - wanted}"
             )
-        columns = _columns(decision.info.get("schema"))
+        columns = columns_in(decision.info.get("schema"))
         if columns != (wanted_columns := then.columns or self.schemas[-1][1]):
             raise Violation(f"I7: {tid} restores the columns {wanted_columns} as of {at}, and leaves {columns}")
         self.world.happened(f"a state was restored by {decision.info['operation']}")
@@ -453,7 +483,7 @@ class Model:
 
     def _check_schema(self, tid: str, decision: Decision) -> None:
         """I7: changes of schema come one after the other, and all others record what they saw."""
-        columns, turn = _columns(decision.info.get("schema")), decision.info.get("turn")
+        columns, turn = columns_in(decision.info.get("schema")), decision.info.get("turn")
         last_turn, current = self.schemas[-1]
         if turn is None:
             as_of = decision.info.get("schema_turn")
@@ -468,6 +498,16 @@ class Model:
         if columns != current:
             self.world.happened("the schema was changed")
         self.schemas.append((turn, columns))
+
+    def _check_columns(self) -> None:
+        """6.4: the table has all columns for which its live files were written."""
+        columns = self.schemas[-1][1]
+        if columns is None:
+            return
+        for tid in {names.parse_data_file(names.split(path)[1]) for path in self.live}:
+            asked = self.asked.get(tid or "")
+            if asked and asked.written and not any(it <= columns for it in asked.written):
+                raise Violation(f"6.4: files of {tid} were written for {asked.written}, and the table has {columns}")
 
     def _check_settings(self, tid: str, decision: Decision) -> None:
         """I7: changes of settings come one after the other, each on those before it; all others tell what they saw."""
@@ -524,7 +564,7 @@ class Model:
             yield f"I9: lost {sorted(state.live - found)}, too many {sorted(found - state.live)}"
         if (apps := _app_versions(snapshot)) != state.apps:
             yield f"I8: {apps} instead of {state.apps}"
-        if (columns := _columns(snapshot.schema)) != state.columns:
+        if (columns := columns_in(snapshot.schema)) != state.columns:
             yield f"I7: the columns {columns} instead of {state.columns}"
         if dict(snapshot.settings) != (state.settings or {}):
             yield f"I7: the settings {snapshot.settings} instead of {state.settings}"
@@ -549,7 +589,7 @@ class Model:
 
     def _check_dbio(self, change: str) -> None:
         """What DBIO's own reader makes of an unpartitioned table; late files are the known limit of its protocol."""
-        objects = as_dbio_sees(self.world.store.objects)
+        objects = as_dbio_sees({path: it for path, it in self.world.store.objects.items() if not is_published(path)})
         try:
             found = {file.path for file in read_snapshot(SerialStore(objects), Clock()).files}
         except TableNotFoundError:
@@ -652,23 +692,46 @@ class Model:
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
 
-    def check_erased(self, rows: frozenset[bytes], *, since: int) -> None:
-        """10.6: of files with these rows that were committed before step `since`, nothing is left."""
+    def check_erased(self, rows: frozenset[bytes]) -> None:
+        """10.6: no file has these rows, whoever wrote it, and nothing names such a file."""
         objects = self.world.store.objects
-        held = {
+        if left := {path for path in objects if names.is_data_file(path) and not rows.isdisjoint(self.rows_of(path))}:
+            raise Violation(f"an erasure left the files {sorted(left)}")
+        held = self._holders(rows)
+        if left := {names.committed(tid) for tid in held.values()} & objects.keys():
+            raise Violation(f"an erasure left the markers {sorted(left)}")
+        for name, left in self._naming(held):
+            raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
+        self.erased |= rows
+
+    def check_late(self) -> None:
+        """At the end: nothing that came after an erasure names what it erased, unless its writer died, or its calls
+        failed, before it could take that back."""
+        for name, left in self._naming(self._holders(self.erased)):
+            actor, failures = self._writers[name]
+            if not actor.doomed and actor.failures == failures and not actor.name.startswith("of "):
+                raise Violation(f"erased paths came back: {sorted(left)} in {name}")
+
+    def _holders(self, rows: Collection[bytes]) -> dict[str, str]:
+        """The committed files that have had these rows, each with its transaction."""
+        return {
             path: tid
             for tid, decision in self.decided.items()
             for path in decision.added
-            if decision.step <= since and not rows.isdisjoint(self.rows_of(path))
+            if not set(rows).isdisjoint(self.rows_of(path))
         }
-        if left := held.keys() & objects.keys():
-            raise Violation(f"an erasure left the files {sorted(left)}")
-        if left := {names.committed(tid) for tid in held.values()} & objects.keys():
-            raise Violation(f"an erasure left the markers {sorted(left)}")
-        for name in filter(lambda path: path.startswith(Kind.CHECKPOINT), objects):
-            text = gzip.decompress(objects[name][0]).decode()
+
+    def _naming(self, held: Collection[str]) -> Iterator[tuple[str, set[str]]]:
+        """The checkpoints and publications that name some of these files."""
+        for name, (body, _) in self.world.store.objects.items():
+            if name.startswith(Kind.CHECKPOINT) and body != REFUSAL:
+                text = gzip.decompress(body).decode()
+            elif is_published(name):
+                text = body.decode(errors="replace")
+            else:
+                continue
             if left := {path for path in held if names.split(path)[1] in text}:
-                raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
+                yield name, left
 
     def check_committed(self, tid: str, commit: Commit | None = None) -> None:
         """What a writer was told is so; leaving `with` tells nothing but that."""
@@ -702,6 +765,7 @@ class Model:
             case InvalidInputError():  # by then, or later still: what an older commit had removed is told no longer
                 vacuumed = [path for path, at in self._removed_at.items() if at > asked.restores and path not in there]
                 is_so = bool(vacuumed) or not self.as_of(asked.restores).live  # nor is an empty one, before all commits
+                is_so |= self._is_doubtful(asked.restores)
                 self.world.happened("a state was past restoring")
             case HistoryLostError():
                 is_so = not self.as_of(asked.restores).live <= there
@@ -712,6 +776,16 @@ class Model:
                 self.world.happened("something was committed while a state was restored")
         if not is_so:
             raise Violation(f"I9: the state as of {asked.restores} could not be restored since step {since}: {error!r}")
+
+    def _is_doubtful(self, at: datetime) -> bool:
+        """Whether a marker came over an hour after its writer had made it, and the time is between."""
+        hour, skew = timedelta(hours=1), self.world.risks.skew
+        told = (
+            (datetime.fromisoformat(it.info["timestamp"]), it.modified)
+            for it in self.decided.values()
+            if not it.is_abort and "timestamp" in it.info
+        )
+        return any(made - 26 * hour - skew <= at <= came and came - made > hour - skew for made, came in told)
 
     def check_first(self, tid: str) -> None:
         """I7: it was to be the first commit of its table; those that depend on nothing may slip in."""
@@ -755,7 +829,7 @@ def _app_versions(snapshot: Snapshot) -> dict[str, frozenset[int]]:
     }
 
 
-def _columns(schema: Mapping[str, Any] | None) -> frozenset[str] | None:
+def columns_in(schema: Mapping[str, Any] | None) -> frozenset[str] | None:
     return None if schema is None else frozenset(field["name"] for field in schema["fields"])
 
 

@@ -61,8 +61,10 @@ from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
 from dbio_commit.protocol.versions import VersionFate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
+from dbio_commit.upkeep import copy as copies
 from dbio_commit.upkeep import restore, staged_copies
 from dbio_commit.upkeep.erase import run as erasing
+from dbio_commit.upkeep.publish import lookout
 from dbio_commit.upkeep.vacuum import directory_plan, table_plan
 from dbio_commit.upkeep.vacuum import table as vacuum_table
 from dbio_commit.upkeep.vacuum.hands import Hands
@@ -468,7 +470,17 @@ def _committed(store: Store) -> Mapping[str, Entry]:
 @mutation("busy", "R2", "R3", first=10)
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(settled, "_list_commits", lambda store, clock, first: first):
+    with patch.object(settled, "_list_commits", lambda store, clock, first: (first, _ALL_SEEN)):
+        yield
+
+
+_ALL_SEEN = SimpleNamespace(shows=lambda newest, uncovered: True)
+
+
+@mutation("sleepers", "R1", "I6", "I9", "I4")
+def believe_what_is_remembered_of_a_marker() -> Iterator[None]:
+    """A marker that a listing showed counts for who remembers what is in it, though it was purged and forgotten."""
+    with patch.object(settled._Seen, "shows", lambda self, newest, uncovered: True):
         yield
 
 
@@ -476,8 +488,8 @@ def read_the_log_once() -> Iterator[None]:
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
-        return replace(first, committed={**first.committed, **_committed(store)})
+    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
+        return replace(first, committed={**first.committed, **_committed(store)}), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
         yield
@@ -487,12 +499,12 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
+    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
         second = _committed(store)
         if second.keys() <= first.committed.keys():
-            return first
+            return first, _ALL_SEEN
         committed, later = settle({**second, **first.committed}, _committed(store))
-        return replace(first, committed=committed, later=later)
+        return replace(first, committed=committed, later=later), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
         yield
@@ -1170,6 +1182,41 @@ def know_the_present_layout_alone() -> Iterator[None]:
         yield
 
 
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+@mutation("columns", "6.4", first=13)
+def commit_files_of_columns_that_are_gone() -> Iterator[None]:
+    """A commit under a turn does not compare the columns of its files with those of the table."""
+    with patch.object(state_after, "_refuse_misfit", lambda draft, after, *, where: None):
+        yield
+
+
+@mutation("columns", "6.4", first=182)
+def append_without_a_look_before_the_marker() -> Iterator[None]:
+    """A blind append does not look at the turns after its start marker."""
+
+    def mutated(self: TableRoot, draft: Draft) -> Metadata | None:
+        return None if draft.terms.takes_turn or draft.changes_schema else draft.terms.metadata
+
+    with patch.object(TableRoot, "_metadata_if_blind", mutated):
+        yield
+
+
+@mutation("columns", "6.4", first=12)
+def abort_no_append_when_columns_change() -> Iterator[None]:
+    """An overwrite that gives the table other columns leaves appends alone that looked before its turn."""
+    with patch.object(table, "end_blind", lambda store, clock, tid, table: False):
+        yield
+
+
+@mutation("columns", "6.4", first=4)
+def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
+    """No append waits for an overwrite that gives the table other columns."""
+    with patch.object(table, "has_new_columns", lambda draft: False):
+        yield
+
+
 # --- restores -----------------------------------------------------------------------------------------------------
 
 
@@ -1283,4 +1330,56 @@ def keep_the_paths_of_erased_files() -> Iterator[None]:
         return checkpoints.write_checkpoint(*arguments, **how)
 
     with patch.object(erasing, "write_checkpoint", write):
+        yield
+
+
+@mutation("erasures", "an erasure left", "erased rows came back", first=102)
+def erase_beside_what_began_since() -> Iterator[None]:
+    """An erasure reports only what had begun when it looked for files, and nobody asks for it before a restore."""
+    run = erasing._Erasure._delete_files
+
+    def blind(self: Any, snapshot: Snapshot) -> Any:
+        left = run(self, snapshot)
+        self.begun_before = snapshot.log.started.keys() | snapshot.log.committed.keys()
+        return left
+
+    pending = erasing._Erasure._still_pending
+
+    def still_pending(self: Any, log: Log) -> Any:
+        self._begun = self.begun_before
+        return pending(self, log)
+
+    with (
+        patch.object(erasing._Erasure, "_delete_files", blind),
+        patch.object(erasing._Erasure, "_still_pending", still_pending),
+        patch.object(table, "refuse_erased", lambda *arguments, **how: None),
+    ):
+        yield
+
+
+@mutation("latecomers", "erased paths came back")
+def keep_a_checkpoint_that_came_late() -> Iterator[None]:
+    """A checkpoint stays whose number an erasure had purged."""
+    with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
+        yield
+
+
+@mutation("latecomers", "an erasure left", "erased paths came back")
+def publish_without_another_look() -> Iterator[None]:
+    """A publisher that has stood still goes on as if it had not."""
+    with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
+        yield
+
+
+@mutation("latecomers", "erased rows came back")
+def copy_whatever_was_erased() -> Iterator[None]:
+    """A copy does not ask whether rows were erased meanwhile."""
+    with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
+        yield
+
+
+@mutation("latecomers", "an erasure left", "erased rows came back")
+def trust_what_others_commit_meanwhile() -> Iterator[None]:
+    """An erasure does not ask what others committed while it deleted."""
+    with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):
         yield

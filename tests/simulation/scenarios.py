@@ -196,6 +196,20 @@ def _purges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, clock=SimClock(world, SKEW), stalls_s=(1.0,))]
 
 
+def _columns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Appends beside overwrites with other columns. Some begin long before they commit."""
+    writer = actors.writer(
+        stage,
+        transactions=4,
+        operations=("append", "append", "overwrite"),
+        apps=0.1,
+        work_s=(0, 0, 2.0),
+        naps_s=(0, 1.0),
+    )
+    cast = [world.spawn(f"writer{i}", writer) for i in range(3)]
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=2))]
+
+
 def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Many commits, and readers whose listings they overtake."""
     writer = actors.writer(stage, transactions=3, operations=("append", "append", "append", "overwrite"), apps=0)
@@ -227,6 +241,24 @@ def _readers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast += [world.spawn(f"reader{i}", reader) for i in range(2)]
     vacuum = actors.vacuumer(stage, runs=8, naps_s=(60.0, 1900.0), checkpoint_after=(0,))
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
+def _sleepers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Processes that remember every marker fall asleep between two requests, while vacuums purge and forget."""
+    operations: Sequence[Operation] = ("append", "append", "overwrite", "overwrite_partitions", "rewrite")
+    early = actors.writer(stage, transactions=4, operations=operations, naps_s=(0.1, 1900.0, DAY_S))
+    cast = [world.spawn("writer0", early, stalls_s=(1,))]
+    world.spawn("reader-that-remembers", actors.reader(stage, reads=8, naps_s=(HOUR_S, DAY_S)), immortal=True)
+    old_s = chance.choice((0.0, DAY_S, 31 * DAY_S, 33 * DAY_S))
+    writer = actors.writer(stage, transactions=6, operations=operations, naps_s=(1.0, 1900.0, DAY_S))
+    cast.append(world.spawn("writer1", writer, after_s=old_s, stalls_s=(1,)))
+    vacuum = actors.vacuumer(stage, runs=10, naps_s=(1900.0, HOUR_S, 3 * DAY_S), checkpoint_after=(0,))
+    cast.append(world.spawn("vacuum", vacuum, after_s=old_s, stalls_s=(1.0,)))
+    naps_s = (60.0, HOUR_S, DAY_S)
+    for i in range(2):
+        cast.append(world.spawn(f"reader{i}", actors.reader(stage, reads=5, naps_s=naps_s), after_s=old_s))
+    cast.append(world.spawn("vacuum-asleep", actors.vacuumer(stage, runs=3, naps_s=naps_s), after_s=old_s))
+    return [*cast, world.spawn("operator", actors.operator(stage, actions=4), after_s=old_s)]
 
 
 def _vacuums(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -337,9 +369,38 @@ def _erasures(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast.append(world.spawn("compactor", streams.compactor(stage, runs=2)))
     for i in range(chance.randint(1, 2)):
         cast.append(world.spawn(f"eraser{i}", erasures.eraser(stage, erasures=3), after_s=chance.choice((5.0, 600.0))))
+    naps_s = (0.5, 60.0, 300.0, 1900.0)
+    slow_s = (90.0, HOUR_S, 3 * HOUR_S)
+    for name, act in (
+        ("restorer", actors.restorer(stage, restores=3, naps_s=naps_s)),
+        ("publisher", erasures.publisher(stage, publications=4)),
+        ("checkpointer", erasures.checkpointer(stage, checkpoints=4)),
+        ("copier", erasures.copier(stage, copies=2)),
+    ):
+        if chance.random() < 0.6:
+            cast.append(world.spawn(name, act, stalls_s=slow_s))
     vacuum = actors.vacuumer(stage, runs=3, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0, 3))
     cast.append(world.spawn("vacuum", vacuum))
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
+def _latecomers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Publishers, and those who write checkpoints, restore and copy, stand still for hours, while rows are erased again
+    and again."""
+    writer = actors.writer(stage, transactions=8, operations=("append", "rewrite"), apps=0, naps_s=(1.0, 600.0))
+    cast = [world.spawn("writer", writer, stalls_s=(1.0,))]
+    for i in range(2):
+        act = erasures.eraser(stage, erasures=6, naps_s=(0.5, 300.0))
+        cast.append(world.spawn(f"eraser{i}", act, after_s=60.0, stalls_s=(1.0,)))
+    naps_s, slow_s = (0.5, 60.0, 300.0), (600.0, HOUR_S, 3 * HOUR_S)
+    for i in range(2):
+        act = erasures.checkpointer(stage, checkpoints=6, naps_s=naps_s)
+        cast.append(world.spawn(f"checkpointer{i}", act, stalls_s=slow_s))
+        act = erasures.publisher(stage, publications=6, naps_s=naps_s)
+        cast.append(world.spawn(f"publisher{i}", act, stalls_s=slow_s))
+    cast.append(world.spawn("restorer", actors.restorer(stage, restores=8, naps_s=naps_s), stalls_s=(1.0, 60.0)))
+    cast.append(world.spawn("copier", erasures.copier(stage, copies=4, naps_s=naps_s), stalls_s=slow_s))
+    return cast
 
 
 def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -515,6 +576,7 @@ SCENARIOS = {
         retentions_hours=(48,),
         purge_after_s=2.0,
     ),
+    "columns": Scenario(risks=stalls(1, 70, HOUR_S, likely=0.03, kill=0.004), cast=_columns, share=2),
     "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
     "busy": Scenario(risks=busy_risks, cast=_busy, share=2, purge_after_s=8.0),
     "readers": Scenario(
@@ -522,6 +584,12 @@ SCENARIOS = {
     ),
     "vacuums": Scenario(
         risks=stalls(1900, 2 * HOUR_S, likely=0.03, skew=SKEW), cast=_vacuums, share=2, retentions_hours=(1,)
+    ),
+    "sleepers": Scenario(
+        risks=stalls(HOUR_S, 3 * HOUR_S, DAY_S, 20 * DAY_S, likely=0.06),
+        cast=_sleepers,
+        share=1,
+        retentions_hours=(1,),
     ),
     "losses": Scenario(
         risks=stalls(60, 2 * HOUR_S, likely=0.02, skew=SKEW), cast=_losses, share=1, retentions_hours=(1,)
@@ -542,6 +610,7 @@ SCENARIOS = {
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
     "erasures": Scenario(risks=erasing_risks, cast=_erasures, share=0, retentions_hours=(48,)),
+    "latecomers": Scenario(risks=stalls(1, likely=0.03, faults=0), cast=_latecomers, share=0, retentions_hours=(48,)),
     "slow": Scenario(risks=slow_risks, cast=_slow, share=0),
     "parts": Scenario(
         risks=stalls(60, 1900, 2 * HOUR_S, likely=0.02, kill=0.002, faults=0.005),

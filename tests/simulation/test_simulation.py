@@ -56,6 +56,7 @@ EVENTS = (
     "a writer got TransactionAbortedError",
     "a writer that waited aborted the holder of the turn",
     "an abort came too late",
+    "an append was aborted that began before other columns",
     "an attempt that came to nothing was aborted",
     "an operator aborted a transaction",
     "checkpoint",

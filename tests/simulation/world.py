@@ -98,6 +98,8 @@ class Actor:
     doomed: bool = False
     suffered: bool = False
     """A call of its failed on purpose, since it last gave something up."""
+    failures: int = 0
+    """How many of its calls failed on purpose."""
     body: greenlet = field(init=False)
     error: BaseException | None = None
     at: str = ""
@@ -295,7 +297,7 @@ class SerialStore(MemoryStore):
     """A MemoryStore that may hold what another one does."""
 
     def __init__(self, objects: dict[str, tuple[bytes, datetime]] | None = None) -> None:
-        super().__init__(Clock(), url="sim://table")
+        super().__init__(Clock(), url="s3://sim/table")
         self.objects = {} if objects is None else objects
 
 
@@ -331,6 +333,7 @@ class SimStore(SerialStore):
         actor.at = ""
         fault = world.fault(actor, operation)
         actor.suffered |= fault is not None
+        actor.failures += fault is not None
         stamp: datetime | None = None
         if fault is None and world.is_slow(operation):
             stamp = world.stamp

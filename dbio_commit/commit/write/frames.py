@@ -50,6 +50,7 @@ def write_frame(
             options=options,
             commit=commit,
             may_lack=True,
+            by_value=True,
         )
         return _write(plan, rows) if replaced is None else replace_rows(plan, replaced, rows)
 

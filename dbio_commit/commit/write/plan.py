@@ -135,12 +135,14 @@ def plan_write(
     sets: Settings | None = None,
     widens: bool = True,
     may_lack: bool = False,
+    by_value: bool = False,
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
     `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
-    a column wider, and `may_lack` whether the data may lack columns, which are null then. Raises InvalidInputError,
-    SchemaMismatchError, TableExistsError.
+    a column wider, `may_lack` whether the data may lack columns, which are null then, and `by_value` whether the caller
+    refuses whole numbers that would change in the table's column. Raises InvalidInputError, SchemaMismatchError,
+    TableExistsError.
     """
     if mode not in OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
@@ -179,6 +181,7 @@ def plan_write(
         widen=target.is_table and widens,
         replaced=current,
         may_lack=may_lack,
+        by_value=by_value,
         where=url,
     )
     rules.check_writable(mapping.schema, columns)

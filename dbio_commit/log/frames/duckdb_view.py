@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbio_commit.base.packages import require
-from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import duckdb_column, for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
-from dbio_commit.log.frames.matching import MatchedFile, match_files
+from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.reading import read_batches
 from dbio_commit.log.frames.request import Request
 
@@ -70,8 +69,8 @@ def _native(
     outside = [field for field in target if field.name.lower() in parts]
     if not outside:
         return on.sql(f"SELECT {', '.join(map(_quoted, target.names))} {read})", params={"paths": paths})
-    values: dict[str, list[Any]] = {field.name: [_value(it, field, request) for it in files] for field in outside}
-    name = _unused("file", target)
+    values: dict[str, list[Any]] = {field.name: [it.value_of(field, request) for it in files] for field in outside}
+    name = unused_name("file", target.names)
     read += f", filename = {_text(name)})"
     if len(files) <= _MOST_LISTED and all(field.type in _LISTED for field in outside):
         position = f"list_position($paths, {_quoted(name)})"
@@ -105,18 +104,6 @@ def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDB
 def _has_floats(kind: Any) -> bool:
     inside = [kind.field(number).type for number in range(kind.num_fields)]
     return pa.types.is_floating(kind) or any(map(_has_floats, inside))
-
-
-def _value(it: MatchedFile, field: Any, request: Request) -> Any:
-    values = {name.lower(): text for name, text in it.file.partition.items()}
-    return partition_value(values[field.name.lower()], field, request.store.url_of(it.file.path))
-
-
-def _unused(name: str, target: pa.Schema) -> str:
-    lower = {column.lower() for column in target.names}
-    while name in lower:
-        name += "_"
-    return name
 
 
 def _quoted(name: str) -> str:

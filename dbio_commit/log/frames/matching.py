@@ -1,12 +1,13 @@
 """Looks at footers, to find the files that other tools can read by themselves, with the table's columns."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbio_commit.data.alike import Match, match
+from dbio_commit.data.conform import partition_value
 from dbio_commit.data.pruning import column_types
 from dbio_commit.data.rows import open_footer
 from dbio_commit.log.frames.request import Request
@@ -27,6 +28,19 @@ class MatchedFile(NamedTuple):
         is_found = request.store.is_disk and not names.is_pattern(f"{request.store.url}/{self.file.path}")
         in_layout = {*self.file.partition} == {*request.snapshot.partition_columns}
         return self.match is Match.SAME and is_found and in_layout
+
+    def value_of(self, field: Any, request: Request) -> Any:
+        """The value of a partition column in all rows, by the directory's name. Raises InvalidInputError."""
+        values = {name.lower(): text for name, text in self.file.partition.items()}
+        return partition_value(values[field.name.lower()], field, request.store.url_of(self.file.path))
+
+
+def unused_name(name: str, names: Iterable[str]) -> str:
+    """The name, with more characters if some column has it, in any case."""
+    lower = {column.lower() for column in names}
+    while name in lower:
+        name += "_"
+    return name
 
 
 def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[MatchedFile]:

@@ -1,7 +1,8 @@
 """Reads filters of Polars as conditions that leave out files and row groups; see `data/pruning`.
 
-Polars shows an expression as JSON, whose form may change with its version. A part whose form or types are not those
-below may hold in any row. Polars filters the rows itself afterwards.
+Polars shows an expression as JSON, whose form may change with its version. A part is read only if it has exactly the
+fields and values below, and its types are known. Any other part may hold in any row. Polars filters the rows itself
+afterwards.
 """
 
 import io
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import polars
 
 _OPERATORS: Mapping[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_JOINS: Mapping[str, type[AllOf | AnyOf]] = {"And": AllOf, "LogicalAnd": AllOf, "Or": AnyOf, "LogicalOr": AnyOf}
 _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -35,34 +37,53 @@ class _Reader:
         self._schema = schema
 
     def condition(self, tree: Any) -> Condition:
-        match tree:
-            case {"BinaryExpr": {"left": left, "op": "And" | "LogicalAnd", "right": right}}:
-                return AllOf((self.condition(left), self.condition(right)))
-            case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
-                return AnyOf((self.condition(left), self.condition(right)))
-            case {"BinaryExpr": {"left": {"Column": column}, "op": str(name), "right": {"Literal": _} as value}}:
-                return self._compare(column, _OPERATORS.get(name), value)
-            case {"BinaryExpr": {"left": {"Literal": _} as value, "op": str(name), "right": {"Column": column}}}:
-                operator = _OPERATORS.get(name)
-                return self._compare(column, operator and _MIRRORED[operator], value)
-            case {"Function": {"input": [inside], "function": {"Boolean": "Not"}}}:
-                return self.condition(inside).negated()
-            case {"Function": {"input": [{"Column": column}], "function": {"Boolean": "IsNull"}}}:
-                return IsNull(column) if column in self._schema else UNKNOWN
-            case {"Function": {"input": [{"Column": column}], "function": {"Boolean": "IsNotNull"}}}:
-                return IsNull(column, False) if column in self._schema else UNKNOWN
-            case {"Function": {"input": [{"Column": column}, low, high], "function": {"Boolean": {"IsBetween": how}}}}:
-                least, most = _BOUNDS.get(how.get("closed"), (None, None))
-                return AllOf((self._compare(column, least, low), self._compare(column, most, high)))
-            case {"Function": {"input": [{"Column": column}, values], "function": {"Boolean": {"IsIn": _}}}}:
-                return self._one_of(column, values)
-            case {"Column": column} if self._schema.get(column) == _boolean():
-                return Comparison(column, "=", True, True)
+        if found := _fields(tree, "BinaryExpr", "left", "op", "right"):
+            return self._of_two(*found)
+        if found := _fields(tree, "Function", "input", "function"):
+            return self._of_function(*found)
+        column = self._column(tree)
+        is_flag = column is not None and self._schema[column] == _boolean()
+        return Comparison(str(column), "=", True, True) if is_flag else UNKNOWN
+
+    def _of_two(self, left: Any, name: Any, right: Any) -> Condition:
+        if not isinstance(name, str):
+            return UNKNOWN
+        if name in _JOINS:
+            return _JOINS[name]((self.condition(left), self.condition(right)))
+        operator = _OPERATORS.get(name)
+        if operator is None:
+            return UNKNOWN
+        if (column := self._column(left)) is not None:
+            return self._compare(column, operator, right)
+        column = self._column(right)
+        return UNKNOWN if column is None else self._compare(column, _MIRRORED[operator], left)
+
+    def _of_function(self, inputs: Any, function: Any) -> Condition:
+        """Each function is compared as a whole: a field that is not expected may be another meaning."""
+        if not isinstance(inputs, list):
+            return UNKNOWN
+        if function == {"Boolean": "Not"} and len(inputs) == 1:
+            return self.condition(inputs[0]).negated()
+        column = self._column(inputs[0]) if inputs else None
+        if column is None:
+            return UNKNOWN
+        if function in _NULLS and len(inputs) == 1:
+            return IsNull(column, function == _NULLS[0])
+        if function == {"Boolean": {"IsIn": {"nulls_equal": False}}} and len(inputs) == 2:
+            return self._one_of(column, inputs[1])
+        for closed, (least, most) in _BOUNDS.items():
+            if function == {"Boolean": {"IsBetween": {"closed": closed}}} and len(inputs) == 3:
+                return AllOf((self._compare(column, least, inputs[1]), self._compare(column, most, inputs[2])))
         return UNKNOWN
 
-    def _compare(self, column: str, operator: Operator | None, literal: Any) -> Condition:
+    def _column(self, tree: Any) -> str | None:
+        """The name, if it is a column that the table has."""
+        is_column = isinstance(tree, dict) and tree.keys() == {"Column"} and isinstance(tree["Column"], str)
+        return tree["Column"] if is_column and tree["Column"] in self._schema else None
+
+    def _compare(self, column: str, operator: Operator, literal: Any) -> Condition:
         found = _literal(literal)
-        if operator is None or found is None or found.dtype != self._schema.get(column):
+        if found is None or found.dtype != self._schema.get(column):
             return UNKNOWN
         value = _plain(found)
         return UNKNOWN if value is None else Comparison(column, operator, value[0], value[0])
@@ -76,6 +97,13 @@ class _Reader:
         return UNKNOWN if values is None else OneOf(column, tuple(sorted(set(values))))
 
 
+def _fields(tree: Any, name: str, *fields: str) -> list[Any] | None:
+    """The values of a node's fields; None if it is another node, or has not exactly these fields."""
+    inside = tree[name] if isinstance(tree, dict) and tree.keys() == {name} else None
+    return [inside[field] for field in fields] if isinstance(inside, dict) and inside.keys() == {*fields} else None
+
+
+_NULLS = ({"Boolean": "IsNull"}, {"Boolean": "IsNotNull"})
 _BOUNDS: Mapping[str, tuple[Operator, Operator]] = {
     "Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<"),
 }  # fmt: skip

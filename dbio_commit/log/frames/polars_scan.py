@@ -6,19 +6,19 @@ Polars filters all rows itself, so `polars_predicate` may understand a part of a
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.base.packages import require
 from dbio_commit.data.columns import arrow_schema
-from dbio_commit.data.conform import partition_value
 from dbio_commit.data.encoding import leaves, problem_of_values
 from dbio_commit.data.exact import for_polars, polars_column
 from dbio_commit.data.pruning import AllOf, Condition
-from dbio_commit.log.frames.matching import MatchedFile, match_files
+from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import read_batches
 from dbio_commit.log.frames.request import Request
@@ -44,13 +44,10 @@ _TEXTS = {"Int8": _NUMBER, "Int16": _NUMBER, "Int32": _NUMBER, "Int64": _NUMBER,
 def to_lazy(request: Request) -> "polars.LazyFrame":
     """See `Snapshot.to_lazy`."""
     require("polars", what="to_lazy")
-    from polars.io.plugins import register_io_source
-
     target = request.target
     found: polars.LazyFrame | None = _direct(request)
     if found is None:
-        schema = _polars_schema(target)
-        found = register_io_source(partial(_scan, request), schema=schema, is_pure=True)
+        found = _resolved_late(request)
     if request.condition is not None:
         found = found.filter(for_polars(request.condition, target))
     return found if list(request.wanted) == target.names else found.select(list(map(polars_column, request.wanted)))
@@ -99,53 +96,110 @@ def _with_paths(request: Request, kinds: "dict[str, polars.DataType]") -> "polar
     return found.select(request.target.names)
 
 
-def _scan(
-    request: Request,
-    with_columns: list[str] | None,
-    predicate: "polars.Expr | None",
-    n_rows: int | None,
-    batch_size: int | None,
-) -> Iterator["polars.DataFrame"]:
-    """What Polars calls for each run of a query."""
-    wanted = request.target.names if with_columns is None else with_columns
-    target = pa.schema([request.target.field(name) for name in wanted])
+def _resolved_late(request: Request) -> "polars.LazyFrame":
+    """A frame of which Polars asks for the rows once it knows what a query needs.
+
+    Polars passes the filters as they are. A source of `register_io_source` would get them as bytes, and there are none
+    of a function of Python without the package cloudpickle.
+    """
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    try:
+        from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
+    except ImportError:
+        raise MissingPackageError(
+            f"to_lazy needs Polars 2.1 or later, and this is {pl.__version__}; run `pip install --upgrade polars`"
+        ) from None
     schema = _polars_schema(request.target)
-    told = None if predicate is None else outline(predicate, schema)
-    asked = [it for it in (request.condition, told) if it is not None]
-    files = request.pruned(AllOf(tuple(asked))) if asked else request.files
-    left = n_rows
-    for frame in _frames(request, files, target, predicate, told, batch_size, left):
-        if left is not None:
-            frame = frame.head(left)
-            left -= frame.height
-        yield frame if predicate is None or left is None else frame.filter(predicate)
-        if left == 0:
-            return
+
+    class Rows(LazyFrameResolver):
+        def schema(self) -> Any:
+            return schema
+
+        def resolve_lazyframe(
+            self,
+            *,
+            projection: list[str] | None,
+            limit: int | None,
+            filters: Sequence[Any],
+            filter_columns: Sequence[str],
+            **_: Any,
+        ) -> tuple["polars.LazyFrame", ResolvedLazyFrameProps]:
+            names = request.target.names if projection is None else projection
+            source = _Planned(request, names, [it.expr for it in filters], filter_columns, limit)
+            found = register_io_source(source.scan, schema={name: schema[name] for name in names}, is_pure=True)
+            return found, ResolvedLazyFrameProps(applied_filters=range(len(filters)))
+
+        def cse_eq(self, other: object) -> bool:
+            return self is other
+
+    return Rows().lazy()
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What a query needs, as Polars has planned it."""
+
+    request: Request
+    names: Sequence[str]
+    """The columns."""
+    filters: Sequence["polars.Expr"]
+    filter_columns: Sequence[str]
+    limit: int | None
+    """How many rows, counted before the filters."""
+
+    def scan(
+        self,
+        with_columns: list[str] | None,
+        predicate: "polars.Expr | None",
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator["polars.DataFrame"]:
+        """What Polars calls for each run of the query.
+
+        The rows come in the order of the files, whichever columns and filters there are.
+        """
+        request, target = self.request, self.request.target
+        used = [*self.filters, *([] if predicate is None else [predicate])]
+        left = min((it for it in (self.limit, n_rows) if it is not None), default=None)
+        asked = [outline(it, _polars_schema(target)) for it in used] if left is None else []
+        told = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
+        files = request.files if told is None else request.pruned(told)
+        wanted = self.names if with_columns is None else with_columns
+        needed = pa.schema([target.field(name) for name in dict.fromkeys([*wanted, *self.filter_columns])])
+        for frame in _frames(request, files, needed, used if left is None else (), told, batch_size, left):
+            if left is not None:
+                frame = frame.head(left)
+                left -= frame.height
+                frame = frame.filter(*used) if used else frame
+            yield frame.select(map(polars_column, wanted)) if len(needed) > len(wanted) else frame
+            if left == 0:
+                return
 
 
 def _frames(
     request: Request,
     files: Sequence[DataFile],
     target: pa.Schema,
-    predicate: "polars.Expr | None",
+    keep: Sequence["polars.Expr"],
     told: Condition | None,
     batch_size: int | None,
     n_rows: int | None,
 ) -> Iterator["polars.DataFrame"]:
-
-    keep = predicate if n_rows is None else None  # Polars counts the rows before it filters them
+    """The rows in the order of the files; of each, as Polars reads it itself, if it does."""
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = match_files(request, files[start : start + _FILES_AT_ONCE], target)
-        native = [it for it in some if it.is_native(request)]
-        if native:
-            lazy = _native(request, native, target)
-            lazy = lazy if keep is None else lazy.filter(keep)
-            lazy = lazy if n_rows is None else lazy.head(n_rows)
-            yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=False, engine="streaming")
-        others = [it.file for it in some if not it.is_native(request)]
-        for batch in read_batches(request, others, target, skipping=told):
-            frame = frame_of(pa.Table.from_batches([batch]))
-            yield frame if keep is None else frame.filter(keep)
+        for is_native, run in groupby(some, key=lambda it: it.is_native(request)):
+            if is_native:
+                lazy = _native(request, [*run], target)
+                lazy = lazy.filter(*keep) if keep else lazy
+                lazy = lazy if n_rows is None else lazy.head(n_rows)
+                yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=True, engine="streaming")
+                continue
+            for batch in read_batches(request, [it.file for it in run], target, skipping=told):
+                frame = frame_of(pa.Table.from_batches([batch]))
+                yield frame.filter(*keep) if keep else frame
 
 
 def frame_of(rows: pa.Table) -> "polars.DataFrame":
@@ -163,42 +217,27 @@ def frame_of(rows: pa.Table) -> "polars.DataFrame":
 
 
 def _native(request: Request, files: Sequence[MatchedFile], target: pa.Schema) -> "polars.LazyFrame":
-    """The files as Polars scans them. The values of partition columns are those of the directories' names."""
+    """The files as Polars scans them, in their order. The values of partition columns are those of the directories'
+    names: one value for all, or one for each path."""
     import polars as pl
 
-    wanted = {name.lower() for name in target.names}
-    groups: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
-    for it in files:
-        values_in = ((name, text) for name, text in it.file.partition.items() if name.lower() in wanted)
-        groups.setdefault(tuple(values_in), []).append(it.file)
-    schema = _polars_schema(target)
-    scans = []
-    for partition, members in groups.items():
-        values = {name.lower(): text for name, text in partition}
-        scan = pl.scan_parquet(
-            [f"{request.store.url}/{file.path}" for file in members],
-            glob=False,
-            hive_partitioning=False,
-            extra_columns="ignore",
-        )
-        where = request.store.url_of(members[0].path)
-        columns = [
-            pl.lit(partition_value(values[field.name.lower()], field, where), dtype=schema[field.name]).alias(
-                field.name
-            )
-            if field.name.lower() in values
-            else polars_column(field.name)
-            for field in target
-        ]
-        scans.append(_selected(scan, columns, all(field.name.lower() in values for field in target)))
-    return pl.concat(scans)
-
-
-def _selected(scan: "polars.LazyFrame", columns: list[Any], only_values: bool) -> "polars.LazyFrame":
-    """The columns. If all are values of the directory, each row of the files still is a row."""
-    if not only_values:
-        return scan.select(columns)
-    return scan.with_row_index("__row").select("__row", *columns).drop("__row")
+    paths = [f"{request.store.url}/{it.file.path}" for it in files]
+    parts = {column.lower() for column in request.snapshot.partition_columns}
+    outside = [field for field in target if field.name.lower() in parts]
+    path = unused_name("path", (it["name"] for it in request.columns["fields"]))
+    scan = pl.scan_parquet(
+        paths,
+        glob=False,
+        hive_partitioning=False,
+        extra_columns="ignore",
+        include_file_paths=path if outside else None,
+    )
+    for field in outside:
+        values = pl.Series(pl.from_arrow(pa.array([it.value_of(field, request) for it in files], field.type)))
+        is_one = values.n_unique() == 1 and len(outside) < len(target)
+        value = pl.lit(values[0], dtype=values.dtype) if is_one else pl.col(path).replace_strict(paths, values)
+        scan = scan.with_columns(value.alias(field.name))
+    return scan.select(list(map(polars_column, target.names)))
 
 
 def _polars_schema(schema: pa.Schema) -> "polars.Schema":

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow.dataset
 
+    from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.snapshot import Snapshot
 
 
@@ -55,10 +56,17 @@ class Scan:
         """The rows as an Arrow table in memory."""
         return read_table(self.request)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """The rows as a pandas DataFrame. Raises MissingPackageError without pandas."""
+    def to_pandas(self, *, types_mapper: "TypesMapper | None" = None) -> "pandas.DataFrame":
+        """The rows as a pandas DataFrame, with exactly the values of the table.
+
+        Whole numbers beside nulls are in a column of pandas' nullable type, such as Int64. `types_mapper` is as in
+        pyarrow: it gets a type of Arrow, and returns the type of pandas for such columns, or None for the usual one.
+        With `pandas.ArrowDtype`, all columns have types of Arrow. Raises MissingPackageError without pandas.
+        """
         require("pandas", what="to_pandas")
-        return self.to_arrow().to_pandas()
+        from dbio_commit.log.frames.pandas_frame import pandas_frame
+
+        return pandas_frame(self.to_arrow(), types_mapper)
 
     def to_polars(self) -> "polars.DataFrame":
         """The rows as a Polars DataFrame in memory. Raises MissingPackageError without Polars."""

@@ -29,6 +29,21 @@ Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
 """Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
 
 
+class _Keys(dict[str, rows.Key]):
+    """Places of transactions. Raises CheckpointLostError for a transaction that no part with commits has."""
+
+    def __init__(self, known: Mapping[str, rows.Key], reader: PartReader) -> None:
+        super().__init__(known)
+        self._reader = reader
+
+    def __missing__(self, tid: str) -> rows.Key:
+        raise self._reader.unreadable(_unknown(tid))
+
+
+def _unknown(tid: str) -> ValueError:
+    return ValueError(f"there are files of transaction {tid}, which the parts do not have")
+
+
 class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
@@ -55,11 +70,11 @@ class StoredCommits(CommitsInParts):
         return frozenset(rows.listed(self.table["tid"]))
 
     @cached_property
-    def keys(self) -> dict[str, rows.Key]:
+    def keys(self) -> Mapping[str, rows.Key]:
         """The place of each transaction."""
         at = rows.listed(self.table["at"].cast(pa.int64()))
         told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
-        return {tid: rows.Key(at, rank) for tid, at, rank in told}
+        return _Keys({tid: rows.Key(at, rank) for tid, at, rank in told}, self.reader)
 
     @cached_property
     def firsts(self) -> Mapping[str, int | None]:
@@ -111,7 +126,7 @@ class StoredCommits(CommitsInParts):
             with collector_paused():
                 of = rows.slices(files)
                 if strange := of.ranges.keys() - self.tids:
-                    raise ValueError(f"there are files of transaction {min(strange)}, which the parts do not have")
+                    raise _unknown(min(strange))
                 found = rows.decode_commits(commits, of, bounds=self.statistics.of)
                 for commit in found:
                     check_marker(commit.marker, where=f"the part with {commit.tid}", scope=Scope.TABLE)

@@ -21,6 +21,7 @@ from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.counting import Counting, with_nulls
 from dbio_commit.log.parts.parquet import DamagedPart
 from dbio_commit.log.parts.past import Later, Past, Since
+from dbio_commit.log.table_state import check_partitions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -188,7 +189,8 @@ class PartFiles(FilesInParts):
 
     @cached_property
     def _new(self) -> LiveFiles:
-        """The live files that the news add."""
+        """The live files that the news add. Raises CorruptMarkerError for one outside of all partitions."""
+        check_partitions(self._store, self.new, self._layout)
         return with_sizes(self._store, self.new)
 
     @cached_property

@@ -118,6 +118,10 @@ class _Places:
         return located.drop_columns(["part", "place"])
 
 
+_MOST_KEPT_BYTES = parquet.STATISTICS_BYTES
+"""A larger row group of statistics is not kept as a whole: its columns are read one after the other."""
+
+
 class _Inputs:
     """The statistics of the merged parts. Rows of each part are asked for in their order."""
 
@@ -130,13 +134,19 @@ class _Inputs:
 
     def of(self, rows: "_Places") -> Callable[[], Iterator[pa.Table]] | None:
         """The statistics of these rows, some at a time."""
-        step = parquet.STATISTICS_ROWS
         if self.schema is None:
             return None
+        step = self._step()
         return lambda: (
             self._at(rows.parts[start : start + step], rows.places[start : start + step])
             for start in range(0, len(rows.places), step)
         )
+
+    def _step(self) -> int:
+        """How many rows are in memory at a time: as many as a row group may have."""
+        sizes = ((it.unpacked_bytes(i), rows) for it in self._each if it for i, rows in enumerate(it.group_rows))
+        per_row = max((size / max(rows, 1) for size, rows in sizes), default=0)
+        return max(min(parquet.STATISTICS_ROWS, int(parquet.STATISTICS_BYTES / max(per_row, 1))), 1)
 
     def _at(self, parts: Sequence[int], places: Sequence[int]) -> pa.Table:
         by_input: dict[int, list[int]] = {}
@@ -149,17 +159,6 @@ class _Inputs:
             pieces += self._of_input(k, [places[i] for i in mine])
         table = pa.concat_tables([rows.empty(self.schema), *pieces], promote_options="default")
         return table.take(pc.array_sort_indices(rows.numbers(order)))
-
-    def _read(self, source: OpenStatistics, group: int, rows: int) -> pa.Table:
-        try:
-            return source.read(source.columns, group)
-        except DamagedPart as error:
-            _log.warning("%d files of a damaged row group of statistics are not skipped any more: %s", rows, error)
-            return self._nothing(rows)
-
-    def _nothing(self, rows: int) -> pa.Table:
-        first = self.schema.field(0)
-        return pa.table({first.name: pa.nulls(rows, first.type)})
 
     def _of_input(self, k: int, local: Sequence[int]) -> Iterator[pa.Table]:
         source = self._each[k]
@@ -174,7 +173,33 @@ class _Inputs:
             while j < len(local) and local[j] < ends[group]:
                 j += 1
             base = ends[group] - source.group_rows[group]
-            if k not in self._groups or self._groups[k][0] != group:
-                self._groups[k] = (group, self._read(source, group, source.group_rows[group]))
-            yield self._groups[k][1].take(rows.numbers(it - base for it in local[i:j]))
+            yield self._rows_of(k, source, group, rows.numbers(it - base for it in local[i:j]))
             i = j
+
+    def _rows_of(self, k: int, source: OpenStatistics, group: int, places: Any) -> pa.Table:
+        if k in self._groups and self._groups[k][0] == group:
+            return self._groups[k][1].take(places)
+        if source.unpacked_bytes(group) > _MOST_KEPT_BYTES:
+            each = (self._read(source, some, group) for some in source.batches(source.columns, group))
+            return rows.beside([table.take(places) for table in each])
+        table = self._read(source, source.columns, group)
+        self._groups[k] = group, table
+        return table.take(places)
+
+    def _read(self, source: OpenStatistics, columns: Sequence[str], group: int) -> pa.Table:
+        """The columns of a row group. Those that cannot be read are left out, each with a WARNING."""
+        try:
+            return source.read(columns, group)
+        except DamagedPart as error:
+            if len(columns) > 1:
+                half = len(columns) // 2
+                first, second = (self._read(source, some, group) for some in (columns[:half], columns[half:]))
+                return rows.beside([first, second])
+            count = source.group_rows[group]
+            _log.warning("%s of %d files is not known any more, and no file is skipped by it: %s; dbio compact records "
+                         "statistics again", columns[0], count, error)  # fmt: skip
+            return pa.table({columns[0]: pa.nulls(count, source.schema.field(columns[0]).type)})
+
+    def _nothing(self, rows: int) -> pa.Table:
+        first = self.schema.field(0)
+        return pa.table({first.name: pa.nulls(rows, first.type)})

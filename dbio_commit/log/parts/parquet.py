@@ -24,7 +24,7 @@ from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.pieces import Pieces
-from dbio_commit.log.parts.rows import KeysOf, listed
+from dbio_commit.log.parts.rows import FACTS, KINDS, KeysOf, beside, check_rows, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
 GROUP_ROWS = 65_536
@@ -45,7 +45,11 @@ _MOST_VALUES = 64 * MOST_ROWS
 
 _MOST_UNPACKED = 64 * 1024**2
 _RATIO = 100
-"""A row group unpacks to at most so many bytes, and so many for each of its bytes."""
+"""A row group of files or commits, or a column chunk of statistics, unpacks to at most so many bytes, and so many for
+each of its bytes."""
+
+_MOST_VALUE = 4 * 64 + 4
+"""The bytes of the longest bound that dbio records: 64 characters, and their length."""
 
 _PLAIN, _DICTIONARIES = 0, {2, 8}
 _ENCODINGS = {_PLAIN, 3, 5, *_DICTIONARIES}
@@ -159,13 +163,20 @@ def _start(group: Any) -> int:
     return min(int(it.dictionary_page_offset or it.data_page_offset) for it in chunks)
 
 
+STATISTICS_BYTES = 256 * 1024**2
+"""A row group of statistics with more than one row has at most so many bytes unpacked. With less, the footer of a wide
+table, which each reader reads, would be larger than what it reads of the columns."""
+
+
 def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, Statistics]:
-    """The object with these statistics, which have the same columns, a row group for each table."""
+    """The object with these statistics, which have the same columns: a row group for each table, or more if readers
+    would refuse it."""
     sink, writer = io.BytesIO(), None
     for table in tables:
         writer = writer or _statistics_writer(sink, table.schema)
-        writer.write_table(table, row_group_size=max(table.num_rows, 1))
-        del table  # before the next one is made
+        for group in _statistics_groups(table):
+            writer.write_table(group, row_group_size=max(group.num_rows, 1))
+        del table, group  # before the next one is made
         release()
     assert writer
     writer.close()
@@ -178,6 +189,17 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
     sink.write(footer)
     body = sink.getvalue()
     return body, Statistics(name=name, bytes=len(body), footer=len(footer), crc=zlib.crc32(footer))
+
+
+def _statistics_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows as row groups: one, or more if it, or a column of it, would have too many bytes."""
+    largest = max((column.nbytes for column in table.columns), default=0)
+    if table.num_rows < 2 or (table.nbytes <= STATISTICS_BYTES and largest <= GROUP_BYTES):
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from _statistics_groups(table.slice(0, half))
+    yield from _statistics_groups(table.slice(half))
 
 
 def _statistics_writer(sink: Any, schema: pa.Schema) -> Any:
@@ -233,6 +255,10 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
                 table = table.add_column(i, field.name, pa.nulls(table.num_rows, field.type))
     if not table.schema.equals(schema):
         raise DamagedPart("the columns are not those of a part")
+    try:
+        check_rows(table, part.kind)
+    except ValueError as error:
+        raise DamagedPart(f"{error!s:.200}") from None
     return table
 
 
@@ -285,11 +311,14 @@ def _open_footer(footer: bytes) -> tuple[pq.FileMetaData, Sequence[Sequence[tupl
                 values = group.column(i).num_values
                 if not 0 <= values <= _MOST_VALUES or (is_flat and values != count):
                     raise DamagedPart(f"a column has {values} values for {count} rows")
+                if (size := group.column(i).total_uncompressed_size) < 0:
+                    raise DamagedPart(f"a column has {size} bytes")
         return found, pages.places_in(decoded)
 
 
-def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> None:
-    """Raises DamagedPart if column chunks, given by bytes, places and types, unpack to more than any writer packs."""
+def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> int:
+    """To how many bytes column chunks, given by bytes, places and types, unpack. Raises DamagedPart if that is more
+    than any writer packs."""
     unpacked = packed = 0
     with _damaged():
         for body, at, stop, kind in chunks:
@@ -302,6 +331,7 @@ def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) ->
             unpacked, packed = unpacked + told.unpacked_bytes, packed + stop - at
     if unpacked > _MOST_UNPACKED + _RATIO * packed:
         raise DamagedPart(f"{packed} bytes would unpack to {unpacked}, more than any writer packs")
+    return unpacked
 
 
 @contextmanager
@@ -310,7 +340,7 @@ def _damaged() -> Iterator[None]:
         yield
     except DamagedPart:
         raise
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except Exception as error:  # of pyarrow, which promises no errors for bytes that are no Parquet
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
@@ -327,25 +357,65 @@ class OpenStatistics:
         with _damaged():
             self.schema = pq.read_schema(io.BytesIO(footer))
         self.columns: Sequence[str] = self.schema.names
+        self._by_name = {name: j for j, name in enumerate(self.columns)}
         if any(len(group) != len(self.columns) for group in self._places):
             raise DamagedPart("the columns are not those of statistics")
         self._sums = footer[: -self._metadata.serialized_size - _MAGIC_BYTES]
         if len(self._sums) != _CRC_BYTES * len(self.columns) * len(self._places):
             raise DamagedPart("there are checksums for other columns")
+        if not all(map(_is_fact, self.schema)):
+            raise DamagedPart("the columns are not those of statistics")
 
     @property
     def group_rows(self) -> Sequence[int]:
         return [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
 
-    def read(self, columns: Sequence[str], group: int | None = None) -> pa.Table:
-        """These columns, of all rows or of one row group. Raises DamagedPart."""
-        groups = [*range(len(self._places))] if group is None else [group]
+    def unpacked_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
+        """The size of a row group, or of some columns of it, unpacked, as its footer says."""
+        return sum(self._sizes(group, self.columns if columns is None else columns))
+
+    def _sizes(self, group: int, columns: Sequence[str]) -> list[int]:
+        told = self._metadata.row_group(group)
+        return [told.column(self._by_name[name]).total_uncompressed_size for name in columns]
+
+    def read(self, columns: Sequence[str], group: int) -> pa.Table:
+        """These columns of a row group. Raises DamagedPart."""
+        self._refuse_many(columns, group)
+        tables = [self._read(some, group) for some in self.batches(columns, group)]
+        return beside(tables).select(list(columns))
+
+    def batches(self, columns: Sequence[str], group: int) -> Iterator[list[str]]:
+        """The columns, some at a time: what is checked and decoded together takes little memory."""
+        some: list[str] = []
+        size = 0
+        for column, more in zip(columns, self._sizes(group, columns), strict=True):
+            if some and size + more > GROUP_BYTES:
+                yield some
+                some, size = [], 0
+            some.append(column)
+            size += more
+        if some:
+            yield some
+
+    def _refuse_many(self, columns: Sequence[str], group: int) -> None:
+        """Raises DamagedPart if the columns together unpack to more than any writer packs."""
+        places = [self._places[group][self._by_name[column]] for column in columns]
+        packed, rows = sum(stop - start for start, stop in places), self._metadata.row_group(group).num_rows
+        most = max(2 * STATISTICS_BYTES, _MOST_UNPACKED + _RATIO * packed, rows * len(columns) * _MOST_VALUE)
+        if (unpacked := self.unpacked_bytes(group, columns)) > most:
+            raise DamagedPart(f"{packed} bytes would unpack to {unpacked}, more than any writer packs")
+
+    def _read(self, columns: Sequence[str], group: int) -> pa.Table:
         wanted = _with_prefixes(self.columns, {*columns})
-        pieces = self._fetch([(i, j) for i in groups for j in wanted])
+        pieces = self._fetch([(group, j) for j in wanted])
         with _damaged():
             parquet = parquet_file(pa.PythonFile(Pieces(self._size, pieces)), metadata=self._metadata)
-            table = parquet.read_row_groups(groups, columns=list(columns), use_threads=False)
-            return table.select(list(columns))
+            table = parquet.read_row_groups([group], columns=list(columns), use_threads=False).select(list(columns))
+            table.validate(full=True)
+            for name in columns:
+                if name.split(".", 2)[1] == "big" and not _are_whole(table[name]):
+                    raise DamagedPart(f"column {name!r:.200} has a text that is no whole number")
+            return table
 
     def _fetch(self, chunks: Sequence[tuple[int, int]]) -> Mapping[int, memoryview]:
         """The bytes of chunks, given by row group and column, by their places. Near ones are fetched together."""
@@ -360,7 +430,6 @@ class OpenStatistics:
         found: dict[int, memoryview] = {}
         for start, stop in runs:
             found[start] = memoryview(self._get(start, stop - start))
-        checked: list[tuple[bytes | memoryview, int, int, Any]] = []
         for i, j in chunks:
             at, stop = self._places[i][j]
             run = max(start for start in found if start <= at)
@@ -368,10 +437,29 @@ class OpenStatistics:
             place = _CRC_BYTES * (i * len(self.columns) + j)
             if len(body) != stop - at or _packed_crc(body) != self._sums[place : place + _CRC_BYTES]:
                 raise DamagedPart(f"column {self.columns[j]!r:.200} is not as it was written")
-            checked.append((body, 0, stop - at, self.schema.field(j).type))
-        _check_chunks(checked)
+            size = _check_chunks([(body, 0, stop - at, self.schema.field(j).type)])
+            if size > self._metadata.row_group(i).column(j).total_uncompressed_size:
+                raise DamagedPart(f"column {self.columns[j]!r:.200} unpacks to more than its footer says")
         return found
 
+
+def _is_fact(field: Any) -> bool:
+    """Whether this is a column of statistics."""
+    fact, _, rest = field.name.partition(".")
+    kind, dot, _ = rest.partition(".")
+    kinds = ("int",) if fact == "nulls" else KINDS
+    return bool(fact in FACTS and kind in kinds and dot and field.type == KINDS[kind])
+
+
+def _are_whole(texts: Any) -> bool:
+    """Whether all texts, also none, are whole numbers that Python reads."""
+    length_of: Any = pc.binary_length
+    are_digits = pc.all(pc.match_substring_regex(texts, "^-?[0-9]+$")).as_py()
+    return are_digits is not False and (pc.max(length_of(texts)).as_py() or 0) < _MOST_DIGITS
+
+
+_MOST_DIGITS = 4000
+"""Of a whole number."""
 
 _HOLE_BYTES, _RUN_BYTES = 64 * 1024, 32 * 1024**2
 """Chunks are fetched together if at most so many bytes are between them, and all together are not more than so many."""

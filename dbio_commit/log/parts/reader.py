@@ -72,11 +72,11 @@ class PartReader:
         for first, last in _runs(part, wanted):
             start = part.groups[first].at
             stop = part.groups[last].at + part.groups[last].bytes
-            view = memoryview(self.store.get_range(part.name, start, stop - start))
+            view = memoryview(self.store.get_some(part.name, start, stop - start))
             for i in range(first, last + 1):
                 group = part.groups[i]
                 bodies[i] = view[group.at - start :][: group.bytes]
-        return self.store.get_range(part.name, end, part.footer), bodies
+        return self.store.get_some(part.name, end, part.footer), bodies
 
     def statistics(self, part: Part) -> OpenStatistics | None:
         """The statistics of a part; None if it has none, or if they are lost. They are hints: a WARNING says so."""
@@ -92,8 +92,11 @@ class PartReader:
         if told is None:
             return None
         try:
-            footer = self.store.get_range(told.name, told.bytes - told.footer, told.footer)
-            return OpenStatistics(told, footer, partial(self.store.get_range, told.name))
+            footer = self.store.get_some(told.name, told.bytes - told.footer, told.footer)
+            found = OpenStatistics(told, footer, partial(self.store.get_some, told.name))
+            if sum(found.group_rows) != part.rows:
+                raise DamagedPart("they have another number of rows than the part")
+            return found
         except DamagedPart as error:
             raise self._lost(part, f"has damaged statistics: {error}") from None
         except ObjectNotFoundError:

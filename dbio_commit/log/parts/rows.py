@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 from msgspec import Raw
 from msgspec.structs import replace
 
+from dbio_commit.base.clock import FIRST_YEAR, LAST_YEAR
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.bodies import decode_as, encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, bounds_in, columns_in
 from dbio_commit.protocol.markers.files import AddedFiles, StoredBounds
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema
+from dbio_commit.protocol.parts import PartKind
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
@@ -67,6 +69,39 @@ COMMITS = pa.schema(
         ("forgotten_removed", pa.int64()),
     ]
 )
+
+
+_KNOWN: Mapping[PartKind, Collection[str]] = {
+    "files": ("directory", "name", "tid", "whole", "gone"),
+    "commits": ("tid", "modified", "at", "rank", "number", "forgotten"),
+}
+"""Columns without nulls."""
+
+_KNOWN_OF_COUNTED = (
+    *("has_files", "has_whole", "statistics_left_out", "columns"),
+    *("added", "removed", "forgotten_added", "forgotten_removed"),
+)
+"""Columns of commits without nulls in the rows of transactions that are not forgotten."""
+
+_CLOCKS = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC)
+
+
+def check_rows(table: pa.Table, kind: PartKind) -> None:
+    """Raises ValueError for values that no writer writes into the columns of a part."""
+    table.validate(full=True)  # pyarrow reads texts that are not UTF-8
+    known: list[Any] = table.select(_KNOWN[kind]).columns
+    if kind == "commits":
+        counted = table.filter(pc.invert(table["forgotten"]))
+        known += [*counted.select(_KNOWN_OF_COUNTED).columns, pc.list_flatten(counted["columns"])]
+    if any(column.null_count for column in known):
+        raise ValueError("a value is missing")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_integer(column.type) and name != "rank" and (pc.min(column).as_py() or 0) < 0:
+            raise ValueError(f"a number of {name} is below 0")
+        if pa.types.is_timestamp(column.type):
+            least, most = (pa.scalar(it, column.type) for it in _CLOCKS)
+            if pc.any(pc.or_(pc.less(column, least), pc.greater_equal(column, most))).as_py():
+                raise ValueError(f"a time of {name} is of no clock")
 
 
 def empty(schema: pa.Schema) -> pa.Table:
@@ -298,6 +333,15 @@ _KINDS_OF: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: 
 # --- to transactions ----------------------------------------------------------------------------------------------
 
 
+def beside(tables: Sequence[pa.Table]) -> pa.Table:
+    """The columns of all tables, which have the same rows."""
+    found = tables[0]
+    for table in tables[1:]:
+        for field in table.schema:
+            found = found.append_column(field, table[field.name])
+    return found
+
+
 def has_gone(files: pa.Table) -> bool:
     """Whether a row says that a path is forgotten."""
     return bool(pc.any(files["gone"]).as_py())
@@ -350,13 +394,16 @@ def _rows_at(table: pa.Table, places: Any) -> pa.Table:
     """The rows at these places. They are not copied if they are in few runs of neighbours."""
     each = listed(places)
     starts = [0, *(i for i, (one, other) in enumerate(pairwise(each), start=1) if other != one + 1), len(each)]
-    if not each or len(starts) > _MOST_RUNS:
+    if not each or (len(starts) > _MOST_RUNS and table.nbytes <= _MOST_TAKEN_BYTES):
         return table.take(places)
     return pa.concat_tables([table.slice(each[start], end - start) for start, end in pairwise(starts)])
 
 
 _MOST_RUNS = 100
 """Columns of more pieces are slow."""
+
+_MOST_TAKEN_BYTES = 1024**3
+"""Arrow cannot take rows of a column with more than 2 GiB of texts: 70,000 commits that list 1,000 columns each."""
 
 
 def order_of(files: pa.Table) -> Any:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import force_setattr
 
+from dbio_commit.base.clock import FIRST_YEAR, LAST_YEAR, is_of_a_clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -74,6 +75,13 @@ def in_utc(body: Body, *fields: str) -> None:
                 force_setattr(body, name, time.astimezone(UTC))
             except OverflowError:
                 raise ValueError(f"{name} does not exist in UTC") from None
+
+
+def in_utc_of_a_clock(body: Body, *fields: str) -> None:
+    """As `in_utc`, for times that a writer takes from a clock. Raises ValueError also for others (`is_of_a_clock`)."""
+    in_utc(body, *fields)
+    if wrong := next((name for name in fields if (it := getattr(body, name)) and not is_of_a_clock(it)), None):
+        raise ValueError(f"{wrong} is a time of no clock, before {FIRST_YEAR} or after {LAST_YEAR}")
 
 
 class Deferred(ABC):

@@ -25,7 +25,7 @@ from dbio_commit.protocol.markers.bodies import (
     decode_as,
     decode_body,
     encode,
-    in_utc,
+    in_utc_of_a_clock,
     written,
 )
 from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, without_statistics
@@ -92,7 +92,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """Transactions instead of paths: the commit removes all live files that these added (`references`)."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "timestamp", "dated")
+        in_utc_of_a_clock(self, "timestamp", "dated")
         check_recorded(self.settings)
         if not self.schema:
             force_setattr(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_utc, written
+from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_utc_of_a_clock, written
 
 ADOPTED = "adopted"
 """The property of a descriptor whose table was adopted with its columns. Its value is the tid of the adoption."""
@@ -23,7 +23,7 @@ class Descriptor(Body, frozen=True, kw_only=True):
     properties: Mapping[str, str] = written({})
 
     def __post_init__(self) -> None:
-        in_utc(self, "created")
+        in_utc_of_a_clock(self, "created")
 
     @property
     def records_columns(self) -> bool:

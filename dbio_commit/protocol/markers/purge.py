@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_body, in_utc, written
+from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_body, in_utc_of_a_clock, written
 
 
 class Purge(Body, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class Purge(Body, frozen=True, kw_only=True):
     created: datetime
 
     def __post_init__(self) -> None:
-        in_utc(self, "created")
+        in_utc_of_a_clock(self, "created")
 
 
 def decode_purge(body: bytes, *, where: str) -> Purge:

@@ -67,12 +67,40 @@ def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
 
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:
-    """Raises CorruptMarkerError for a schema that cannot be read."""
+    """Raises CorruptMarkerError for a schema that cannot be read, or is none."""
     try:
-        if _is_nested_deeper(decode_as(dict[str, Any], schema), MOST_NESTED_READ):
+        found = decode_as(dict[str, Any], schema)
+        if _is_nested_deeper(found, MOST_NESTED_READ):
             raise ValueError(f"it has more than {MOST_NESTED_READ} levels")
+        if found.get("type") != "struct":
+            raise ValueError("it is no struct")
+        _check_types(found)
     except ValueError as error:
         raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None
+
+
+def _check_types(schema: Any) -> None:
+    """Raises ValueError if a part of the schema has not the form of Spark's JSON. A type may have any name."""
+    waiting = [schema]
+    while waiting:  # no recursion: a schema may be deeper than what is left of Python's stack
+        match waiting.pop():
+            case {"type": "struct", "fields": [*fields]}:
+                for field in fields:
+                    match field:
+                        case {"name": str(), "type": kind}:
+                            waiting.append(kind)
+                        case _:
+                            raise ValueError("a field has no name or no type")
+            case {"type": "array", "elementType": element}:
+                waiting.append(element)
+            case {"type": "map", "keyType": key, "valueType": value}:
+                waiting += [key, value]
+            case str():
+                pass
+            case {"type": str(kind)} if kind not in ("struct", "array", "map"):  # such as a type of a user
+                pass
+            case _:
+                raise ValueError("a type is none of Spark's")
 
 
 def type_text(kind: Any, leaf: Callable[[str], str] = str) -> str:

@@ -29,6 +29,8 @@ class Begun(Body, frozen=True, kw_only=True):
     """The id in the descriptor of the table in which it began."""
     app: App | None = None
     """The application and version that the transaction commits."""
+    takes_turn: bool = False
+    """Whether it commits only under a turn. False also if an earlier version wrote the marker."""
     provenance: Provenance | None = None
     """Who began it."""
     job: str

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_body, in_utc, written
+from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_body, in_utc_of_a_clock, written
 
 
 class Tombstone(Body, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Tombstone(Body, frozen=True, kw_only=True):
     """A random UUID of the process that copies."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "created")
+        in_utc_of_a_clock(self, "created")
 
 
 def decode_tombstone(body: bytes, *, where: str) -> Tombstone:

@@ -13,6 +13,8 @@ class Turn(Body, frozen=True, kw_only=True):
     """The id in the descriptor of the table in which it was taken; None if an earlier version took it."""
     new_layout: bool = False
     """Whether it changes the partition columns: then no transaction begins before it is decided."""
+    new_columns: bool = False
+    """Whether it gives the table columns that earlier files may not fit: then a blind append waits for its decision."""
 
 
 def decode_turn(body: bytes, *, where: str) -> Turn:

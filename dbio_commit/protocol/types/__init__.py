@@ -289,6 +289,12 @@ def is_integer(kind: Any) -> bool:
     return row is not None and row.family is Family.INTEGER
 
 
+def is_number(kind: Any) -> bool:
+    """Whether it is a type of numbers."""
+    row = type_of(kind)
+    return row is not None and row.family in (Family.INTEGER, Family.FLOAT, Family.DECIMAL)
+
+
 def is_partition(kind: Any) -> bool:
     """Whether writers may partition a table by a column of this type."""
     row = type_of(kind)

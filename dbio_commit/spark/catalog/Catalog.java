@@ -35,7 +35,7 @@ import org.apache.spark.unsafe.Platform;
  */
 public class Catalog extends Calls implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
-  public static final String VERSION = "3 for Scala 2.13";
+  public static final String VERSION = "4 for Scala 2.13";
 
   private final Loaded loaded = new Loaded();
   private String name;
@@ -71,7 +71,7 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
     Object found = Asking.ask("load", new Object[] {shown(ident), ident.namespace(), ident.name(), version, micros});
     if (found != null) {
       ((SqlTable) found).isEarlier = version != null || micros != null;
-      return (SqlTable) found;
+      return Cached.loaded(found, name, ident);
     }
     NoSuchTableException missing = new NoSuchTableException(ident);
     if (ident.namespace().length > 0) throw missing;

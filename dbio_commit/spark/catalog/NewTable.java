@@ -29,9 +29,7 @@ public class NewTable extends SqlTable implements StagedTable {
   public String version() { return null; } // so that Spark does not load it again
 
   void written() { isWritten = true; }
-
-  /** Whether Spark's catalog gets its name only by the commit. */
-  boolean hasNoName() { return entry != null && !entry.exists; }
+  boolean replaces() { return asked[5].equals("overwrite"); }
 
   /** REPLACE TABLE without AS writes no rows. */
   public void commitStagedChanges() {

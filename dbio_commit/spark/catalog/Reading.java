@@ -71,7 +71,8 @@ public class Reading extends Rule {
     return relation(given);
   }
 
-  private static LogicalPlan relation(Object[] given) {
+  /** A LogicalRelation of these parts, of which the last one is there since Spark 4.0. */
+  static LogicalPlan relation(Object[] given) {
     Constructor constructor = LogicalRelation.class.getConstructors()[0];
     try {
       return (LogicalPlan) constructor.newInstance(Arrays.copyOf(given, constructor.getParameterTypes().length));

@@ -79,7 +79,7 @@ public class SessionCatalog extends DelegatingCatalogExtension implements Stagin
           + " remove the name with DROP TABLE");
     }
     ((SqlTable) found).isEarlier = version != null || micros != null;
-    return (SqlTable) found;
+    return Cached.loaded(found, name(), ident);
   }
 
   private String shown(Identifier ident) { return name() + "." + String.join(".", ident.namespace()) + "." + ident.name(); }

@@ -20,18 +20,20 @@ public class SkippingIndex implements FileIndex {
   private final FileIndex all;
   private final SparkSession session;
   private final String token;
+  private final boolean skips; // whether conditions mean the same to the statistics of the files
   volatile SqlTable table; // whose files these are
   private String[] chosen; // the files to read, as `skip` of `tables.py` answers; null for all
 
-  public SkippingIndex(FileIndex all, SparkSession session, String token) {
+  public SkippingIndex(FileIndex all, SparkSession session, String token, boolean skips) {
     this.all = all;
     this.session = session;
     this.token = token;
+    this.skips = skips;
   }
 
   /** Only these of the files. */
   SkippingIndex only(String[] chosen) {
-    SkippingIndex some = new SkippingIndex(all, session, token);
+    SkippingIndex some = new SkippingIndex(all, session, token, skips);
     some.table = table;
     some.chosen = chosen;
     return some;
@@ -44,10 +46,18 @@ public class SkippingIndex implements FileIndex {
   public String[] inputFiles() { return all.inputFiles(); }
   public String toString() { return all.toString(); }
 
+  /** Indexes are equal if their files are: by this, Spark finds what it has cached. */
+  public boolean equals(Object other) {
+    return other instanceof SkippingIndex && ((SkippingIndex) other).token.equals(token) && ((SkippingIndex) other).skips == skips
+        && Arrays.equals(((SkippingIndex) other).chosen, chosen) && ((SkippingIndex) other).session == session;
+  }
+
+  public int hashCode() { return token.hashCode(); }
+
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     Seq found = all.listFiles(partitionFilters, dataFilters);
     if (chosen != null) found = among(found, chosen);
-    String condition = ConditionText.ofAll(dataFilters);
+    String condition = skips ? ConditionText.ofAll(dataFilters) : null;
     if (condition == null || found.isEmpty()) return found;
     return among(found, Asking.split(Asking.ask(session, "skip", new Object[] {token, condition})));
   }

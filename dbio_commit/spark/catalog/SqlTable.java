@@ -59,6 +59,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   final StructType schema;
   final String[] partitionColumns;
   final Map properties;
+  String sqlName; // in SQL, with its catalog
   boolean isEarlier; // by VERSION AS OF or TIMESTAMP AS OF
   boolean isDescribed; // its properties say how large it is
   private boolean hasCounts = true;
@@ -77,6 +78,10 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public String id() { return id; }
   public String version() { return token; }
   public String token() { return token; }
+
+  /** What `Reads` finds: the state that a query reads as that of now, as `states.py` has it. */
+  public String state() { return isEarlier || !hasCounts() ? null : token; }
+
   public StructType schema() { return schema; }
   public Map properties() { return properties; }
 

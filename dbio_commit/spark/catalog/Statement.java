@@ -21,8 +21,6 @@ import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogPlugin;
-import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -56,33 +54,33 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
   public String nodeName() { return "Dbio" + optimized.nodeName(); }
 
   public Seq run() {
-    LogicalPlan plan = analyzed();
     SparkSession session = (SparkSession) session();
+    LogicalPlan plan = analyzed();
+    if (!Statements.addsConstraint(plan)) Statements.refuseOthers(plan); // Spark takes a view there for no table
+    SqlTable table = States.ofTarget(session, plan);
+    plan = (LogicalPlan) plan.transformUpWithSubqueries(new States(session, table));
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
-    SqlTable table = Statements.targetOf(plan);
-    if (!Statements.addsConstraint(plan)) Statements.refuseView(plan, table); // Spark takes a view there for no table
-    Pin pin = new Pin(table);
     Seq columns = target.output();
+    Object[] given = {plan, target, columns};
     if (plan instanceof DeleteFromTable) {
-      Piece where = piece((Expression) plan.productElement(1), new ConditionText(null, null), pin);
-      Asking.ask(session, "delete", new Object[] {table.token, columns, where, Boolean.valueOf(pin.readsTarget)});
+      Piece where = piece((Expression) plan.productElement(1), new ConditionText(null, null));
+      Asking.ask(session, "delete", new Object[] {table.token, given, where});
     } else if (plan instanceof UpdateTable) {
       ConditionText texts = new ConditionText(null, null);
-      Object[] values = assigned((Seq) plan.productElement(1), texts, pin);
-      Option given = (Option) plan.productElement(2);
-      Piece where = piece(given.isDefined() ? (Expression) given.get() : Literal$.MODULE$.TrueLiteral(), texts, pin);
-      Asking.ask(session, "update", new Object[] {table.token, columns, where, values, Boolean.valueOf(pin.readsTarget)});
+      Object[] values = assigned((Seq) plan.productElement(1), texts);
+      Option condition = (Option) plan.productElement(2);
+      Piece where = piece(condition.isDefined() ? (Expression) condition.get() : Literal$.MODULE$.TrueLiteral(), texts);
+      Asking.ask(session, "update", new Object[] {table.token, given, where, values});
     } else if (plan instanceof MergeIntoTable) {
-      LogicalPlan source = pin.in((LogicalPlan) plan.productElement(1));
+      LogicalPlan source = PIN.in((LogicalPlan) plan.productElement(1));
       if (plan.productArity() > 6 && Boolean.TRUE.equals(plan.productElement(6))) refuseEvolution(columns, source.output());
       ConditionText texts = new ConditionText(columns, source.output());
-      Piece on = piece((Expression) plan.productElement(2), texts, pin);
+      Piece on = piece((Expression) plan.productElement(2), texts);
       List clauses = new ArrayList();
       String[] rows = {"matched", "not_matched", "not_matched_by_source"};
-      for (int i = 0; i < 3; i++) addClauses(clauses, rows[i], (Seq) plan.productElement(3 + i), texts, pin);
+      for (int i = 0; i < 3; i++) addClauses(clauses, rows[i], (Seq) plan.productElement(3 + i), texts);
       Object frame = Dataset$.MODULE$.ofRows(session, source);
-      Asking.ask(session, "merge", new Object[] {table.token, columns, source.output(), frame, on, clauses.toArray(),
-          Boolean.valueOf(pin.readsTarget)});
+      Asking.ask(session, "merge", new Object[] {table.token, given, source.output(), frame, on, clauses.toArray()});
     // since org.apache.spark.sql.connector.catalog.constraints.Check:
     } else if (Statements.addsConstraint(plan)) {
       Asking.ask(session, "constrain", new Object[] {table.token, Definition.ofCheck(plan.productElement(1)).settings});
@@ -93,14 +91,12 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       String mode = replaces ? "overwrite" : plan instanceof AppendData ? "append" : "overwrite_partitions";
       Expression replaced = replaces ? (Expression) plan.productElement(1) : null;
       boolean some = replaced != null && !replaced.equals(Literal$.MODULE$.TrueLiteral());
-      Piece where = some ? piece(replaced, new ConditionText(null, null), pin) : null;
-      Object rows = Dataset$.MODULE$.ofRows(session, pin.in((LogicalPlan) plan.productElement(i)));
-      Asking.ask(session, "insert", new Object[] {table.token, columns, mode, where, rows,
-          options((scala.collection.Map) plan.productElement(i + 1)), Boolean.valueOf(pin.readsTarget)});
+      Piece where = some ? piece(replaced, new ConditionText(null, null)) : null;
+      Object rows = Dataset$.MODULE$.ofRows(session, PIN.in((LogicalPlan) plan.productElement(i)));
+      Asking.ask(session, "insert", new Object[] {table.token, given, mode, where, rows,
+          options((scala.collection.Map) plan.productElement(i + 1))});
     }
-    NewTable created = table instanceof NewTable ? (NewTable) table : null;
-    if (created != null) created.written();
-    if (created == null || !created.hasNoName()) refreshCached(session, target);
+    if (table instanceof NewTable) ((NewTable) table).written();
     return (Seq) Nil$.MODULE$;
   }
 
@@ -138,82 +134,54 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     return String.join("\0", texts);
   }
 
-  private static Piece piece(Expression expression, ConditionText texts, Pin pin) {
-    return new Piece(pin.in(expression), texts);
+  private static Piece piece(Expression expression, ConditionText texts) {
+    return new Piece(PIN.in(expression), texts);
   }
 
   /** In turns: what is set, as `Piece.keyOf` says; its value; and the column that it is in, or "" if it is a column. */
-  private static Object[] assigned(Seq assignments, ConditionText texts, Pin pin) {
+  private static Object[] assigned(Seq assignments, ConditionText texts) {
     Object[] found = new Object[3 * assignments.size()];
     for (int i = 0; i < assignments.size(); i++) {
       Assignment one = (Assignment) assignments.apply(i);
       String key = Piece.keyOf(one);
       found[3 * i] = key;
-      found[3 * i + 1] = piece(Piece.valueOf(one), texts, pin);
+      found[3 * i + 1] = piece(Piece.valueOf(one), texts);
       found[3 * i + 2] = key.indexOf('\0') < 0 ? "" : new Piece(Piece.columnOf(one), texts);
     }
     return found;
   }
 
-  private static void addClauses(List found, String rows, Seq actions, ConditionText texts, Pin pin) {
+  private static void addClauses(List found, String rows, Seq actions, ConditionText texts) {
     for (int i = 0; i < actions.size(); i++) {
       MergeAction action = (MergeAction) actions.apply(i);
       Option condition = action.condition();
-      Piece where = condition.isDefined() ? piece((Expression) condition.get(), texts, pin) : null;
+      Piece where = condition.isDefined() ? piece((Expression) condition.get(), texts) : null;
       Seq values = action instanceof UpdateAction ? ((UpdateAction) action).assignments()
           : action instanceof InsertAction ? ((InsertAction) action).assignments() : null;
       String what = action instanceof UpdateAction ? "update" : action instanceof InsertAction ? "insert" : "delete";
-      found.add(new Object[] {rows, what, where, values == null ? null : assigned(values, texts, pin)});
+      found.add(new Object[] {rows, what, where, values == null ? null : assigned(values, texts)});
     }
   }
 
-  /** After its own writes, Spark refreshes what CACHE TABLE has stored of a table; this is such a write. */
-  static void refreshCached(SparkSession session, LogicalPlan target) {
-    while (!(target instanceof DataSourceV2Relation) && target.children().size() == 1) {
-      target = (LogicalPlan) target.children().head();
-    }
-    if (!(target instanceof DataSourceV2Relation) || session.sharedState().cacheManager().isEmpty()) return;
-    DataSourceV2Relation relation = (DataSourceV2Relation) target;
-    if (relation.identifier().isEmpty() || relation.catalog().isEmpty()) return;
-    Identifier ident = (Identifier) relation.identifier().get();
-    StringBuilder name = new StringBuilder(SqlTable.quoted(((CatalogPlugin) relation.catalog().get()).name()));
-    for (int i = 0; i < ident.namespace().length; i++) name.append(".").append(SqlTable.quoted(ident.namespace()[i]));
-    session.catalog().refreshTable(name.append(".").append(SqlTable.quoted(ident.name())).toString());
-  }
+  private static final Pin PIN = new Pin();
 
   /** Replaces dbio tables by the files of their snapshots, in subqueries, too. */
   private static class Pin extends AbstractPartialFunction {
-    private final SqlTable target;
-    boolean readsTarget; // as it is now
-
-    Pin(SqlTable target) { this.target = target; }
-
     LogicalPlan in(LogicalPlan plan) { return (LogicalPlan) plan.transformUpWithSubqueries(this); }
 
-    Expression in(Expression expression) { return (Expression) expression.transform(new PinInSubqueries(this)); }
+    Expression in(Expression expression) { return (Expression) expression.transform(new PinInSubqueries()); }
 
-    public boolean isDefinedAt(Object plan) {
-      return plan instanceof DataSourceV2Relation && Statements.sqlTable(((DataSourceV2Relation) plan).table()) != null;
-    }
+    public boolean isDefinedAt(Object plan) { return States.tableOf(plan) != null; }
 
     public Object applyOrElse(Object plan, scala.Function1 otherwise) {
-      if (!isDefinedAt(plan)) return otherwise.apply(plan);
-      SqlTable read = Statements.sqlTable(((DataSourceV2Relation) plan).table());
+      SqlTable read = States.tableOf(plan);
+      if (read == null) return otherwise.apply(plan);
       read.checkRead(((DataSourceV2Relation) plan).options());
-      if (read.id.equals(target.id) && !read.isEarlier) {
-        readsTarget = true;
-        if (!read.equals(target)) throw new IllegalStateException("dbio_commit.CommitConflictError: " + target.name
-            + " was changed by another commit while Spark analysed the statement; nothing was written: try again");
-      }
       return Reading.planOf(read, ((DataSourceV2Relation) plan).output());
     }
   }
 
   private static class PinInSubqueries extends InSubqueries {
-    private final Pin pin;
-
-    PinInSubqueries(Pin pin) { this.pin = pin; }
-
-    LogicalPlan replaced(LogicalPlan plan) { return pin.in(plan); }
+    LogicalPlan replaced(LogicalPlan plan) { return PIN.in(plan); }
   }
 }

@@ -1,5 +1,9 @@
 package dbio_commit;
 
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -51,16 +55,50 @@ public class Statements extends SparkStrategy {
     return null;
   }
 
-  /** Refuses a view as the target of an analysed statement: its rows are not those of the table below it. */
-  static void refuseView(LogicalPlan plan, SqlTable table) {
-    for (LogicalPlan target = (LogicalPlan) plan.productElement(0); target.children().size() == 1;
-        target = (LogicalPlan) target.children().head()) {
-      if (target instanceof SubqueryAlias || target instanceof Project) continue; // Spark pads texts by projections
-      String what = target instanceof View ? "'" + ((View) target).desc().identifier().table() + "' is a view"
-          : "the target is no table, but rows of one (" + target.nodeName() + ")";
-      throw new IllegalStateException("dbio_commit.InvalidInputError: " + what + ", and only a table can be changed; "
-          + "nothing was written: name the table " + table.name + " itself, with the condition of the view");
+  /** The relation of the table that an analysed statement changes; null for another kind of relation. */
+  static DataSourceV2Relation relationOf(LogicalPlan plan) {
+    LogicalPlan target = (LogicalPlan) plan.productElement(0);
+    while (target != null && !(target instanceof DataSourceV2Relation)) {
+      target = target.children().size() == 1 ? (LogicalPlan) target.children().head() : null;
     }
+    return (DataSourceV2Relation) target;
+  }
+
+  /**
+   * Refuses a target of an analysed statement that is not a table as it is now. The rows of a view, of a query, or of an
+   * earlier state are not those of the table below it.
+   */
+  static void refuseOthers(LogicalPlan plan) {
+    SqlTable table = targetOf(plan);
+    LogicalPlan target = (LogicalPlan) plan.productElement(0);
+    String other = table.isEarlier ? "the target is an earlier state of the table" : null;
+    for (; other == null && target.children().size() == 1; target = (LogicalPlan) target.children().head()) {
+      if (target instanceof SubqueryAlias || target instanceof Project && isWhole((Project) target)) continue;
+      other = target instanceof View ? "'" + ((View) target).desc().identifier().table() + "' is a view"
+          : target instanceof Project ? "the target is a query that does not have the columns of the table in their order"
+          : "the target is no table, but rows of one (" + target.nodeName() + ")";
+    }
+    if (other == null) return;
+    throw new IllegalStateException("dbio_commit.InvalidInputError: " + other + ", and only a table can be changed; "
+        + "nothing was written: name the table " + table.name + " itself, with the condition and the columns in the statement");
+  }
+
+  /** Whether a projection has the columns of the rows below it, in their order. Spark pads texts of type CHAR by one. */
+  private static boolean isWhole(Project project) {
+    Seq below = project.child().output();
+    if (project.projectList().size() != below.size()) return false;
+    for (int i = 0; i < below.size(); i++) {
+      Attribute own = (Attribute) below.apply(i);
+      Expression given = (Expression) project.projectList().apply(i);
+      if (given instanceof Alias && ((Alias) given).name().equals(own.name()) && isPadded(((Alias) given).child(), own)) continue;
+      if (!(given instanceof Attribute) || !((Attribute) given).exprId().equals(own.exprId())) return false;
+    }
+    return true;
+  }
+
+  private static boolean isPadded(Expression given, Attribute column) {
+    return given.references().size() == 1 && given.references().contains(column) && given instanceof StaticInvoke
+        && ((StaticInvoke) given).functionName().equals("readSidePadding");
   }
 
   /** Whether it is ALTER TABLE … ADD CONSTRAINT … CHECK, which Spark has since 4.1. */

@@ -36,7 +36,6 @@ public class WriteBatch extends V2CommandExec {
     Dataset found = (Dataset) session.internalCreateDataFrame(rows.execute(), rows.schema(), false);
     WriteToDataSourceV2 write = (WriteToDataSourceV2) this.write;
     write.batchWrite().commit(new WriterCommitMessage[] {new StreamWrite.Rows(session, found)}); // it knows the batch
-    Statement.refreshCached(session, (LogicalPlan) write.relation().get());
     return (Seq) Nil$.MODULE$;
   }
 }

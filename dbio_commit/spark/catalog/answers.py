@@ -66,6 +66,10 @@ class Answers:
             "load": self._load,
             "exists": self._exists,
             "rows": self.tables.rows,
+            "load_for_files": self.tables.load_for_files,
+            "rows_as": self.tables.rows_as,
+            "files": self.tables.files,
+            "directory": self.tables.directory,
             "skip": self.tables.skip,
             "counts": self.tables.counts,
             "extremes": self.tables.extremes,
@@ -270,11 +274,6 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
         return
     if not all(is_ready(spark, it, without=_WITHOUT) for it in (SNAPSHOT_FILE_INDEX, CATALOG)):
         return
-    own = spark.conf.get(_SETTING, None)
-    if own not in (None, CATALOG.name):
-        _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
-        return
-    set_session_catalog = spark.conf.get(_SESSION_SETTING, None) in _OWN_OR_NONE
     errors_of_jvm()
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _answers.answer)
@@ -282,7 +281,12 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     _answers.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
+    own = spark.conf.get(_SETTING, None)
+    if own not in (None, CATALOG.name):
+        _log.warning("%s is %s, so SQL cannot name dbio tables; unset it, and call dbio.enable again", _SETTING, own)
+        return
     java_class(spark._jvm, "dbio_commit.Rules").addTo(spark._jsparkSession)
+    set_session_catalog = spark.conf.get(_SESSION_SETTING, None) in _OWN_OR_NONE
     settings = {_SETTING: CATALOG.name} | ({_SESSION_SETTING: _SESSION_CATALOG} if set_session_catalog else {})
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,13 +1,14 @@
 """Change feeds in SQL: the rows of the table function `dbio_changes`, and of CALL dbio.system.changes."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.feed.streams import end_at, start_at
+from dbio_commit.protocol.as_of import time_at
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.spark.feed.changed_rows import changes_between
 from dbio_commit.spark.session.conf import java_class
@@ -50,4 +51,4 @@ def moment(spark: SparkSession, text: str | None, what: str) -> datetime | str:
             f"{what} is {text!r:.200}, which is neither a tid nor a time, such as '2026-11-20 12:00:00'; `dbio log` "
             "and CALL dbio.system.history list the tids of a table"
         )
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(micros.get()))
+    return time_at(int(micros.get()), what=what)

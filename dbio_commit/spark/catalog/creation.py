@@ -15,6 +15,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
 from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.states import NO_READS, Reads
 from dbio_commit.spark.rewrite.frame import write_frame
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
@@ -41,10 +42,15 @@ def is_staged(token: str) -> bool:
     return token.startswith("{")
 
 
-def write_staged(spark: SparkSession, token: str, data: DataFrame, options: WriteOptions) -> Commit:
-    """Writes the rows of a table that `staged` has named, which creates or replaces the table."""
+def write_staged(
+    spark: SparkSession, token: str, data: DataFrame, options: WriteOptions, reads: Reads = NO_READS
+) -> Commit:
+    """Writes the rows of a table that `staged` has named, which creates or replaces the table.
+
+    If the rows are read from the table that they replace, it must not have changed since: `reads` has all that is read.
+    """
     given = json.loads(token)
-    return _write(spark, given["path"], data, given["mode"], given["by"], options, given["sets"])
+    return _write(spark, given["path"], data, given["mode"], given["by"], options, given["sets"], reads)
 
 
 def create(
@@ -52,7 +58,7 @@ def create(
 ) -> None:
     """Creates a table without rows, or replaces one, with its settings, in one commit."""
     settings = settings_of(path, properties)
-    _refuse_lengths(schema)
+    _refuse_promises(schema)
     try:
         _write(spark, path, spark.createDataFrame([], schema), mode, partition_by, WriteOptions(), settings)
     except TableExistsError as error:
@@ -108,7 +114,7 @@ def alter(
 ) -> None:
     """Adds columns, changes comments, and changes settings. Each kind is one commit; a statement has one kind."""
     table = open_table(spark, path, None)
-    _refuse_lengths(added)
+    _refuse_promises(added)
     if added.fields:
         own = table_schema(table.store, table.snapshot()) or StructType()
         write_frame(
@@ -169,8 +175,11 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(_NO_SETTINGS)}
 
 
-def _refuse_lengths(schema: StructType) -> None:
-    """Raises InvalidInputError for char(n) and varchar(n): tables keep no length, so nothing would check it."""
+def _refuse_promises(schema: StructType) -> None:
+    """Raises InvalidInputError for what a definition asks for, and nothing would check: a table does not keep it.
+
+    These are the lengths of char(n) and varchar(n), and NOT NULL inside of a column.
+    """
     for field in schema.fields:
         for kind in _inside(field.dataType):
             if isinstance(kind, CharType | VarcharType):
@@ -178,10 +187,29 @@ def _refuse_lengths(schema: StructType) -> None:
                     f"column {field.name!r:.200} has the type {kind.simpleString()}, and a table keeps no length of "
                     "texts; nothing was written: use STRING, and a constraint such as CHECK (length(name) <= 10)"
                 )
+            if what := _never_null(kind):
+                raise InvalidInputError(
+                    f"{what} of column {field.name!r:.200} is NOT NULL, and a table keeps that only of whole columns; "
+                    "nothing was written: leave it out, and use a constraint such as CHECK (place.city IS NOT NULL) or "
+                    "CHECK (forall(names, x -> x IS NOT NULL))"
+                )
+
+
+def _never_null(kind: DataType) -> str | None:
+    """A part of this type that may not be null, directly in it."""
+    match kind:
+        case StructType():
+            return next((f"the field {it.name!r:.200}" for it in kind.fields if not it.nullable), None)
+        case ArrayType():
+            return None if kind.containsNull else "an element"
+        case MapType():
+            return None if kind.valueContainsNull else "a value"
+    return None
 
 
 def _inside(kind: DataType) -> Iterator[DataType]:
-    """The types in a type that are not nested."""
+    """The type, and the types in it."""
+    yield kind
     match kind:
         case StructType():
             for field in kind.fields:
@@ -191,8 +219,6 @@ def _inside(kind: DataType) -> Iterator[DataType]:
         case MapType():
             yield from _inside(kind.keyType)
             yield from _inside(kind.valueType)
-        case _:
-            yield kind
 
 
 def schema_of(schema: Any) -> StructType:
@@ -212,6 +238,7 @@ def _write(
     partition_by: str,
     options: WriteOptions,
     settings: Settings,
+    reads: Reads = NO_READS,
 ) -> Commit:
     return write_frame(
         data,
@@ -220,5 +247,6 @@ def _write(
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
         commit=CommitOptions(**said_of(spark, {})),
+        reads=reads,
         sets=settings,
     )

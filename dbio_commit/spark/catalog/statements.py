@@ -15,6 +15,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
 from dbio_commit.spark.committer.writes import app_of, said_of
+from dbio_commit.spark.read.states import Reads, attempt, identity_of
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
 from dbio_commit.spark.rewrite.frame import write_frame
@@ -37,106 +38,80 @@ class SqlStatements:
     def truncate(self, spark: SparkSession, token: str) -> None:
         table = self._tables.find(spark, token).table
         options = commit_options(spark)
-        options.attempt(
-            table.store, table.clock, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None)
-        )
+        attempt(spark, options, table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
 
-    def delete(self, spark: SparkSession, token: str, columns: Any, where: Any, reads_target: bool) -> None:
+    def delete(self, spark: SparkSession, token: str, given: Any, where: Any) -> None:
         condition = Planned(spark, where)
-        self._run(spark, token, columns, reads_target, lambda rewrite: replace_rows(rewrite, condition, None))
+        self._run(spark, token, given, lambda rewrite: replace_rows(rewrite, condition, None))
 
     def insert(
-        self,
-        spark: SparkSession,
-        token: str,
-        columns: Any,
-        mode: Mode,
-        where: Any,
-        data: Any,
-        options: str,
-        reads_target: bool,
+        self, spark: SparkSession, token: str, given: Any, mode: Mode, where: Any, data: Any, options: str
     ) -> None:
-        """An overwrite that reads its table commits only if the table is still as it was read."""
+        rows, reads = DataFrame(data, spark), _reads(spark, given)
         if is_staged(token):
             options_of_rows = _write_options(_pairs(options, also={"path"}))  # with which Spark has named the place
-            write_staged(spark, token, DataFrame(data, spark), options_of_rows)
+            write_staged(spark, token, rows, options_of_rows, reads)
             return
-        given = _pairs(options)
+        pairs = _pairs(options)
         read = self._tables.find(spark, token)
-        commit = replace(commit_options(spark), app=app_of(spark, given), **said_options(given))
-        if reads_target and mode != "append":
-            commit = replace(commit, retries=0, if_match=None if where is not None else read.snapshot.etag)
         write_frame(
-            DataFrame(data, spark),
+            rows,
             read.table,
             mode=mode,
             partition_by=None,
-            options=_write_options(given),
-            commit=commit,
+            options=_write_options(pairs),
+            commit=replace(commit_options(spark), app=app_of(spark, pairs), **said_options(pairs)),
             replaced=None if where is None else Planned(spark, where),
-            named=_named(spark, columns),
-            snapshot=read.snapshot if reads_target else None,
+            named=_named(spark, given),
+            snapshot=read.snapshot if reads.of_table(identity_of(read.snapshot)) else None,
+            reads=reads,
             fills_nulls=True,  # Spark gives null for DEFAULT, and for a column that is not named
         )
 
-    def update(
-        self, spark: SparkSession, token: str, columns: Any, where: Any, values: Any, reads_target: bool
-    ) -> None:
+    def update(self, spark: SparkSession, token: str, given: Any, where: Any, values: Any) -> None:
         condition, new = Planned(spark, where), _values(spark, values)
-        self._run(spark, token, columns, reads_target, lambda rewrite: update_rows(rewrite, new, condition))
+        self._run(spark, token, given, lambda rewrite: update_rows(rewrite, new, condition))
 
     def merge(
-        self,
-        spark: SparkSession,
-        token: str,
-        columns: Any,
-        source_columns: Any,
-        source: Any,
-        on: Any,
-        clauses: Any,
-        reads_target: bool,
+        self, spark: SparkSession, token: str, given: Any, source_columns: Any, source: Any, on: Any, clauses: Any
     ) -> None:
         frame, match = DataFrame(source, spark), Planned(spark, on)
-        given = [_clause(spark, *clause) for clause in clauses]
+        when = [_clause(spark, *clause) for clause in clauses]
         frames = java_class(spark._jvm, "dbio_commit.Frames")
 
         def named(rows: DataFrame) -> DataFrame:
             return DataFrame(frames.inOrder(spark._jsparkSession, rows._jdf, source_columns), spark)
 
-        self._run(
-            spark,
-            token,
-            columns,
-            reads_target,
-            lambda rewrite: merge_rows(rewrite, frame, match, given, named=named),
-        )
+        self._run(spark, token, given, lambda rewrite: merge_rows(rewrite, frame, match, when, named=named))
 
     def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
         table = self._tables.find(spark, token).table
         constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**said_of(spark, {})))
 
-    def _run(
-        self, spark: SparkSession, token: str, columns: Any, reads_target: bool, run: Callable[[Rewrite], Commit]
-    ) -> None:
+    def _run(self, spark: SparkSession, token: str, given: Any, run: Callable[[Rewrite], Commit]) -> None:
         """Runs a rewrite of the state with which Spark has analysed the statement, and of a newer state if it retries.
 
         A rewrite that reads its table in a subquery does not retry: Spark would have to analyse the statement again.
         """
-        read = self._tables.find(spark, token)
-        named, options = _named(spark, columns), commit_options(spark)
-        if reads_target:
-            options = replace(options, retries=0)
+        read, reads = self._tables.find(spark, token), _reads(spark, given)
+        named, options = _named(spark, given), commit_options(spark)
         states = chain([read.snapshot], repeat(None))
 
-        def attempt() -> Commit:
-            return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=next(states)))
+        def once() -> Commit:
+            return run(Rewrite.of_rows(spark, read.table, options, named=named, snapshot=next(states), reads=reads))
 
-        options.attempt(read.table.store, read.table.clock, attempt)
+        attempt(spark, options, read.table, once)
 
 
-def _named(spark: SparkSession, columns: Any) -> Named:
-    """Gives rows the ids of these columns, attributes of the JVM."""
-    frames = java_class(spark._jvm, "dbio_commit.Frames")
+def _reads(spark: SparkSession, given: Any) -> Reads:
+    """What the analysed statement reads. `given` is the statement, its target, and the columns of the target."""
+    statement, target, _ = given
+    return Reads.of_statement(spark, statement, target)
+
+
+def _named(spark: SparkSession, given: Any) -> Named:
+    """Gives rows the ids of the columns of the statement's target."""
+    frames, columns = java_class(spark._jvm, "dbio_commit.Frames"), given[2]
     return lambda rows: DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
 
 

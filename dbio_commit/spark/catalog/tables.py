@@ -7,7 +7,7 @@ Spark asks for another one, its snapshot is read again.
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -22,18 +22,21 @@ from dbio_commit.data.extremes import Extreme, may_hold_extremes
 from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.as_of import time_at
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import DataFile, total_size
+from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles, total_size
+from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.types import type_of
 from dbio_commit.spark.catalog.creation import FACTS
 from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
+from dbio_commit.spark.read.states import identity_of, refresh_cached, state_text
 from dbio_commit.spark.session.conf import java_class, open_table
 from dbio_commit.table import Table
 
@@ -50,6 +53,8 @@ class SqlSnapshot:
     table: Table
     snapshot: Snapshot
     schema: StructType
+    root: str | None = None
+    """The URL of the table, as the query spells it for Spark's connectors. If it is None, dbio chooses one."""
 
     @property
     def weight(self) -> int:
@@ -66,25 +71,49 @@ class SqlTables:
     def load(self, spark: SparkSession, name: str, path: str, as_of: AsOf) -> Any:
         """The table as a `SqlTable` of the JVM. Raises TableNotFoundError, InvalidInputError, StoreError."""
         found = _read(open_table(spark, path, None), as_of)
-        snapshot = found.snapshot
-        token = json.dumps([path, snapshot.tid, snapshot.etag])
+        return self._as_table(spark, name, self._keep(path, found), found, found.schema.fields)
+
+    def load_for_files(self, spark: SparkSession, root: str) -> Any:
+        """As `load`, for reads of Parquet at this URL: with partition columns last, as Spark's reader has them.
+
+        A table without a commit has no rows; and no columns, unless some are recorded. None if the table is being
+        dropped.
+        """
+        table = open_table(spark, root, None)
+        try:
+            snapshot = table.snapshot()
+        except TableNotFoundError:
+            return None
+        found = SqlSnapshot(table, snapshot, table_schema(table.store, snapshot) or StructType(), root)
+        by = {column.lower() for column in snapshot.partition_columns}
+        fields = sorted(found.schema.fields, key=lambda it: it.name.lower() in by)
+        return self._as_table(spark, f"parquet.`{root}`", self._keep(root, found), found, fields)
+
+    def _keep(self, path: str, found: SqlSnapshot) -> str:
+        """Remembers the snapshot. Returns its token."""
+        token = state_text(path, found.snapshot, found.root)
         with self._lock:
             self._kept[token] = found
+        return token
+
+    def _as_table(
+        self, spark: SparkSession, name: str, token: str, found: SqlSnapshot, fields: Sequence[StructField]
+    ) -> Any:
+        snapshot = found.snapshot
         properties = {**snapshot.settings, "provider": "dbio", "location": snapshot.url, "external": "true"}
         by = {field.name.lower(): field.name for field in found.schema.fields}
-        columns = [by[column.lower()] for column in snapshot.partition_columns]
-        schema = nullable(spark, _with_defaults(found.schema, Constraints.of(snapshot.settings).defaults).fields)
-        id = snapshot.table_id or snapshot.url
+        columns = [by[column.lower()] for column in snapshot.partition_columns if column.lower() in by]
+        schema = nullable(spark, _with_defaults(fields, Constraints.of(snapshot.settings).defaults).fields)
         kind = java_class(spark._jvm, "dbio_commit.SqlTable")
-        return kind(name, id, token, schema, "\0".join(columns), properties)
+        return kind(name, identity_of(snapshot), token, schema, "\0".join(columns), properties)
 
     def find(self, spark: SparkSession, token: str) -> SqlSnapshot:
         """The snapshot with this token. Raises HistoryLostError if it is not known any more."""
         with self._lock:
             if found := self._kept.get(token):
                 return found
-        path, tid, etag = json.loads(token)
-        found = _read(open_table(spark, path, None), tid)
+        path, tid, etag, _, root = json.loads(token)
+        found = replace(_read(open_table(spark, path, None), tid), root=root)
         if found.snapshot.etag != etag:
             raise HistoryLostError(
                 f"the state of {found.snapshot.url} that this query began with is not known any more; make the "
@@ -98,21 +127,75 @@ class SqlTables:
         """A HadoopFsRelation with the snapshot's files; or a Dataset, if Spark itself cannot read them."""
         found = self.find(spark, token)
         table, snapshot = found.table, found.snapshot
-        root = files_root(spark, table, snapshot.files)
+        root = found.root or files_root(spark, table, snapshot.files)
         if root is None and not snapshot.files and table.location is not None:
             root = table.location.hadoop_url()
-        if root is not None:
-            refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=table.url)
-            listed = replace(snapshot, files=sized(table, snapshot.files))
-
-            def skipping(index: Any) -> Any:
-                return java_class(spark._jvm, "dbio_commit.SkippingIndex")(index, spark._jsparkSession, token)
-
-            relation = relation_by_index(spark, root, listed, found.schema, {}, skipping)
-            if relation is not None:
-                return relation
+        relation = None if root is None else self._relation(spark, token, found, root, found.schema)
+        if relation is not None:
+            return relation
         frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
         return frame._jdf
+
+    def rows_as(self, spark: SparkSession, token: str, schema: str, options: Mapping[str, str]) -> Any:
+        """As `rows`, for a snapshot of `load_for_files`, with these columns as JSON instead of the table's.
+
+        Partition columns that are missing among them are added, as Spark's reader does. `options` are those of the
+        reader.
+        """
+        found = self.find(spark, token)
+        given: StructType = StructType.fromJson(json.loads(schema))
+        own = {field.name.lower(): field for field in found.schema.fields}
+        named = {field.name.lower() for field in given.fields}
+        by = [column.lower() for column in found.snapshot.partition_columns]
+        columns = StructType([*given.fields, *(own[it] for it in by if it in own and it not in named)])
+        # A condition on a column of another type means something else to the statistics.
+        skips = all(own.get(it.name.lower(), it).dataType == it.dataType for it in columns.fields)
+        assert found.root is not None
+        relation = self._relation(spark, token, found, found.root, columns, options, skips=skips)
+        if relation is None:
+            raise InvalidInputError(
+                f"{found.snapshot.url} is partitioned by {', '.join(by)}, and its columns are not known; read it with "
+                "dbio.read"
+            )
+        return relation
+
+    def _relation(
+        self,
+        spark: SparkSession,
+        token: str,
+        found: SqlSnapshot,
+        root: str,
+        schema: StructType,
+        options: Mapping[str, str] = MappingProxyType({}),
+        *,
+        skips: bool = True,
+    ) -> Any:
+        """A HadoopFsRelation with these columns; None if one of the partition columns is missing."""
+        table, snapshot = found.table, found.snapshot
+        refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=table.url)
+        listed = replace(snapshot, files=sized(table, snapshot.files))
+
+        def skipping(index: Any) -> Any:
+            return java_class(spark._jvm, "dbio_commit.SkippingIndex")(index, spark._jsparkSession, token, skips)
+
+        return relation_by_index(spark, root, listed, schema, options, skipping)
+
+    def files(self, spark: SparkSession, token: str, below: Sequence[str]) -> Any:
+        """An index, without partition columns, of the files of a snapshot of `load_for_files` below these directories.
+
+        They are relative to the root, which is "".
+        """
+        found = self.find(spark, token)
+        assert found.root is not None
+        return _unpartitioned(spark, found.root, _below(found, below))
+
+    def directory(self, spark: SparkSession, root: str) -> Any:
+        """Such an index of the visible Parquet files of a directory of DBIO, at this URL; None if it is dropped."""
+        table = open_table(spark, root, None)
+        try:
+            return _unpartitioned(spark, root, sized(table, table.snapshot().files))
+        except TableNotFoundError:
+            return None
 
     def counts(self, spark: SparkSession, token: str, columns: str) -> Any:
         """An index with a directory for each partition that has rows, or None if the counts are not known.
@@ -175,6 +258,7 @@ class SqlTables:
                 transaction.overwrite_partition(
                     {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
                 )
+        refresh_cached(spark, found.table)
 
     def facts(self, spark: SparkSession, token: str) -> str:
         """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
@@ -183,6 +267,23 @@ class SqlTables:
         if snapshot.partition_columns:
             facts["partitions"] = len(_partitions(snapshot))
         return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
+
+
+def _below(found: SqlSnapshot, below: Sequence[str]) -> Iterable[DataFile]:
+    """The files in these directories, with their sizes."""
+    snapshot = found.snapshot
+    if not all(below):
+        return sized(found.table, snapshot.files)
+    if len({it.count("/") for it in below}) == 1:  # of a large table, only what may have them is read
+        snapshot = snapshot.below(Subtrees(below))
+    starts = tuple(f"{it}/" for it in below)
+    return sized(found.table, LiveFiles.of([file for file in snapshot.files if file.path.startswith(starts)]))
+
+
+def _unpartitioned(spark: SparkSession, root: str, files: Iterable[DataFile]) -> Any:
+    if isinstance(files, FilesInParts):
+        files = files.whole()
+    return index_of(spark, root, (file._replace(partition={}) for file in files), (), "UTC")
 
 
 def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
@@ -226,7 +327,7 @@ def as_of(version: str | None, micros: int | None) -> AsOf:
             f"VERSION AS OF {version!r:.200} is no tid of a commit; `dbio log` lists the tids of a table, and "
             "TIMESTAMP AS OF takes a time"
         )
-    return version if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return version if micros is None else time_at(micros, what="TIMESTAMP AS OF")
 
 
 def _read(table: Table, as_of: AsOf) -> SqlSnapshot:
@@ -236,7 +337,7 @@ def _read(table: Table, as_of: AsOf) -> SqlSnapshot:
     return SqlSnapshot(table, snapshot, known_schema(table_schema(table.store, snapshot), snapshot))
 
 
-def _with_defaults(schema: StructType, defaults: Mapping[str, str]) -> StructType:
+def _with_defaults(fields: Sequence[StructField], defaults: Mapping[str, str]) -> StructType:
     """The columns, with the defaults in the metadata by which Spark knows them. Existing rows keep their nulls."""
     sql = {column.lower(): text for column, text in defaults.items()}
     return StructType(
@@ -249,7 +350,7 @@ def _with_defaults(schema: StructType, defaults: Mapping[str, str]) -> StructTyp
             )
             if it.name.lower() in sql
             else it
-            for it in schema.fields
+            for it in fields
         ]
     )
 

@@ -31,6 +31,8 @@ class Command:
     """The values in INSERT … PARTITION (day = 7), by column; None is null."""
     options: Mapping[str, str]
     """By name, in lower case."""
+    query: Any
+    """The plan of the rows, in the JVM."""
 
 
 def running_query(context: SparkContext, execution: str) -> Any:
@@ -87,4 +89,5 @@ def _read(context: SparkContext, plan: Any) -> Command:
         partition_columns=columns,
         static_partition={name: None if value == HIVE_NULL else value for name, value in dict(static).items()},
         options={str(name).lower(): str(value) for name, value in dict(options).items()},
+        query=plan.query(),
     )

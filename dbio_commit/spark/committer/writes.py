@@ -21,6 +21,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
+from dbio_commit.spark.read.states import Reads, explained
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.session.schema import has_variant
 from dbio_commit.spark.versions import read_texts_as
@@ -104,6 +105,8 @@ class Write:
     spark: SparkSession
     plan: WritePlan
     transaction: Transaction
+    etags: frozenset[str]
+    """The states of its own table that it reads to replace rows."""
 
     @property
     def table(self) -> Table:
@@ -141,10 +144,13 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         commit=CommitOptions(app=app, **said_of(spark, command.options)),
     )
     _check_native(plan, command)
-    transaction = plan.begin(skipped=has_committed(table.store, table.clock, app))
+    etags = frozenset[str]()
+    if mode != "append":
+        etags = Reads.of_statement(spark, command.query, None).of_table(plan.table_id)
+    transaction = plan.based_on(etags).begin(skipped=has_committed(table.store, table.clock, app))
     if mode == "overwrite_partitions" and static and not dynamic:
         transaction.overwrite_partition(static)
-    return Write(spark, plan, transaction)
+    return Write(spark, plan, transaction, etags)
 
 
 def commit(write: Write, lines: Iterable[str]) -> None:
@@ -164,7 +170,8 @@ def commit(write: Write, lines: Iterable[str]) -> None:
         read_texts_as(write.spark)
         check_files(write.spark, write.plan, full)
         write.transaction.vouch_for_rows()
-    write.transaction.commit(schema=write.plan.schema_to_record)
+    with explained(write.etags):
+        write.transaction.commit(schema=write.plan.schema_to_record)
 
 
 def abort(write: Write) -> None:

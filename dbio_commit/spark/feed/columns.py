@@ -10,7 +10,7 @@ from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.data.fitting import is_read, misfit
 from dbio_commit.feed.position import Start
-from dbio_commit.protocol.as_of import parse_time
+from dbio_commit.protocol.as_of import parse_time, parse_utc_time
 from dbio_commit.protocol.history import ChangeKind, FileChange, History
 from dbio_commit.protocol.state import DataFile, current_metadata
 
@@ -99,7 +99,7 @@ def start_of(tid: str | None, time: str | datetime | None, *, default: Start | N
     if tid is not None:
         return Start(begin="tid", tid=tid)
     if time is not None:
-        return Start(begin="time", time=parse_time(time, what="startingTime"))
+        return Start(begin="time", time=parse_utc_time(time, what="startingTime"))
     if default is None:
         raise InvalidInputError("a change feed needs a start: the tid of its first commit, or a time; see `dbio log`")
     return default

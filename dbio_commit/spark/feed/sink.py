@@ -21,6 +21,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.start import App
+from dbio_commit.spark.session.worker import Travels
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
@@ -58,7 +59,7 @@ class _Written(WriterCommitMessage):
         return self.result.files
 
 
-class DbioStreamWriter(DataSourceStreamArrowWriter):
+class DbioStreamWriter(Travels, DataSourceStreamArrowWriter):
     """Writes one batch. Spark makes one object in the process that plans it, and one in the process that commits it."""
 
     def __init__(

@@ -26,6 +26,7 @@ from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.batches import Batches
 from dbio_commit.spark.feed.options import StreamOptions
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
+from dbio_commit.spark.session.worker import Travels
 from dbio_commit.table import Table
 
 _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
@@ -38,7 +39,7 @@ class FileGroup(InputPartition):
     files: Sequence[DataFile]
 
 
-class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class DbioStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Where a stream is, and what it reads next. Spark's offsets are `Position`s as JSON."""
 
     def __init__(

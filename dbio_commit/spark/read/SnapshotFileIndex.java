@@ -35,7 +35,7 @@ import scala.runtime.AbstractPartialFunction;
  */
 public class SnapshotFileIndex implements FileIndex {
   /** Version of the list's form, and of the constructor. `jvm.py` has the same. */
-  public static final String VERSION = "1 for Scala 2.13";
+  public static final String VERSION = "2 for Scala 2.13";
 
   private static final long BLOCK_BYTES = 128L * 1024 * 1024; // Spark expects a block size, which object stores lack
 

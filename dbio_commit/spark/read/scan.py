@@ -36,9 +36,10 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles, total_size
 from dbio_commit.spark.read.file_index import is_case_sensitive, read_by_index, takes_index
 from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.states import mark
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
-from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.spark.session.worker import ForWorkers, spare_imports
 from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish.sink_log import encode_list
@@ -46,15 +47,20 @@ from dbio_commit.upkeep.publish.sink_log import encode_list
 _logger = get_logger(__name__)
 
 
-def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
+def scan(
+    spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None, is_now: bool = False
+) -> DataFrame:
     """The rows of the snapshot's files, or those for which the condition `where` is true.
 
-    Raises InvalidInputError if the columns are neither recorded nor can be inferred.
+    `is_now`: the caller has asked for the state of now, so a write of these rows into the same table is refused if the
+    table has changed since. Raises InvalidInputError if the columns are neither recorded nor can be inferred.
     """
-    if where is None:
-        return _scan(spark, table, snapshot)
-    check_condition(where)
-    return _filtered(_scan(spark, table, prune(spark, snapshot, where)), where)
+    if where is not None:
+        check_condition(where)
+    rows = _scan(spark, table, snapshot if where is None else prune(spark, snapshot, where))
+    if is_now and snapshot.scope is Scope.TABLE:  # other directories do not record what was committed since
+        mark(spark, rows, snapshot)
+    return rows if where is None else _filtered(rows, where)
 
 
 def _filtered(rows: DataFrame, where: str) -> DataFrame:
@@ -341,7 +347,7 @@ def files_in_workers(
             for text in batch.column(0).to_pylist():
                 yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")], look)
 
-    return listed.mapInArrow(read, spec.schema)
+    return listed.mapInArrow(ForWorkers(read), spec.schema)
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:

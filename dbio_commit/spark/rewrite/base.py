@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.isolation import Read, is_blind
 from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.commit.write.plan import refuse_directory, refuse_other_columns
@@ -20,6 +20,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
+from dbio_commit.spark.read.states import NO_READS, Reads, identity_of, once
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.write.constraints import checked
@@ -52,10 +53,18 @@ class Rewrite:
     """What it reads; None if there is no table yet."""
     named: Named = as_they_are
     """Gives rows of the table the column ids that `Planned` expressions use."""
+    reads: Reads = NO_READS
+    """What its rows and expressions read besides."""
 
     @classmethod
     def of(
-        cls, spark: SparkSession, plan: WritePlan, *, named: Named = as_they_are, snapshot: Snapshot | None = None
+        cls,
+        spark: SparkSession,
+        plan: WritePlan,
+        *,
+        named: Named = as_they_are,
+        snapshot: Snapshot | None = None,
+        reads: Reads = NO_READS,
     ) -> "Rewrite":
         """`plan` is the plan of an append with the new rows' columns.
 
@@ -71,7 +80,7 @@ class Rewrite:
         read = (snapshot or table.snapshot()) if plan.target.scope else None
         if read is not None:
             refuse_other_columns(plan, read)
-        return cls(spark=spark, plan=plan, snapshot=read, named=named)
+        return cls(spark=spark, plan=plan, snapshot=read, named=named, reads=reads)
 
     @classmethod
     def of_rows(
@@ -82,8 +91,9 @@ class Rewrite:
         *,
         named: Named = as_they_are,
         snapshot: Snapshot | None = None,
+        reads: Reads = NO_READS,
     ) -> "Rewrite":
-        """A rewrite whose new rows have the table's columns; `named` and `snapshot` are as in `of`.
+        """A rewrite whose new rows have the table's columns; `named`, `snapshot` and `reads` are as in `of`.
 
         Raises TableNotFoundError, InvalidInputError, CommitConflictError.
         """
@@ -99,7 +109,7 @@ class Rewrite:
             options=WriteOptions(),
             commit=options,
         )
-        return cls.of(spark, plan, named=named, snapshot=read)
+        return cls.of(spark, plan, named=named, snapshot=read, reads=reads)
 
     @property
     def table(self) -> Table:
@@ -163,19 +173,45 @@ class Rewrite:
         `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
         `changes`, the rewrite changes no existing row.
         """
-        with replace(self.plan, operation="rewrite").begin() as transaction:
+        with once(self._own_etags), replace(self.plan, operation="rewrite").begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self._files_of(now, where),
                     isolation=self.plan.commit.isolation,
+                    check=self._refuse_changed,
                 )
             )
             records = self.plan.records_changes and changes  # else the new files hold all that changes
             if records:
                 transaction.record_changes(file.path for file in whole)
             yield Writing(self.plan, transaction, records_changes=records)
+
+    @property
+    def _own_etags(self) -> frozenset[str]:
+        """The states of the table itself that its rows and expressions read."""
+        return self.reads.of_table(identity_of(self.snapshot)) if self.snapshot else frozenset()
+
+    def _refuse_changed(self, now: Snapshot) -> None:
+        """Raises CommitConflictError if the table has changed since its rows and expressions were read from it.
+
+        An append is no such change if it came after the snapshot, too: then the rewrite leaves its rows as they are.
+        But it must be certain that its new rows do not have them already.
+        """
+        if self.snapshot is None or not self._own_etags:
+            return
+        is_certain = identity_of(self.snapshot) not in self.reads.floating
+        may_append, seen = is_certain and self.plan.commit.isolation != "serializable", {*self.snapshot.tids}
+        for etag in self._own_etags:
+            refuse_changed(
+                now.transactions,
+                etag,
+                moment_s=self.table.store.settle_s,
+                known_since=now.checkpoint.known_since,
+                where=self.table.url,
+                but=lambda commit: may_append and commit.tid not in seen and is_blind(commit),
+            )
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
         """Ends a rewrite that changes no row.

@@ -12,8 +12,9 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import Rewrite
-from dbio_commit.spark.rewrite.find import find
+from dbio_commit.spark.rewrite.find import Found, find
 from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.ship.kept import Keep, keeping
 from dbio_commit.spark.sql.conditions import check, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
 from dbio_commit.spark.sql.values import InFields, SqlValue, assign, refuse_no_texts
@@ -28,7 +29,10 @@ def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit
     message has their number); CommitConflictError, and as a write does.
     """
     _check(rewrite.no_rows(), where)
-    found = find(rewrite, where)
+    return keeping(lambda keep: _replace(rewrite, where, data, find(rewrite, where, keep)))
+
+
+def _replace(rewrite: Rewrite, where: Sql, data: DataFrame | None, found: Found) -> Commit:
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
     changes = bool(found.whole or found.partial)
     with rewrite.begin(depends_on(where), whole=found.whole, changes=changes) as rewriting:
@@ -58,6 +62,10 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql) ->
     Raises InvalidInputError, also for values that do not fit their column (the message has the number of rows);
     SchemaMismatchError, CommitConflictError, and as a write does.
     """
+    return keeping(lambda keep: _update(rewrite, values, where, keep))
+
+
+def _update(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql, keep: Keep) -> Commit:
     nothing = rewrite.no_rows()
     _check(nothing, where)
     fields = columns_named(rewrite.schema, values)
@@ -83,7 +91,7 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql) ->
             matching = located.frame.where(condition if isinstance(where, Planned) else holds(condition))
             rows = matching.select(*columns, fate(fates).alias(FATE), FILE, PLACE)
             if reads_tables(where, *values.values()):
-                rows = rows.localCheckpoint(eager=False)  # read once, as other tables may change
+                rows = keep(rows)  # a second job may read them, and other tables may have changed by then
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
             sets = {*new, *computed}
             counts = rewriting.write_over(

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
+from dbio_commit.spark.session.worker import ForWorkers
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin
@@ -47,13 +48,14 @@ def in_tasks(spark: SparkSession, table: Table) -> Rewriter:
             assert context is not None, "runs in Spark's workers only"
             store, attempt = table.store, context.taskAttemptId()
             for batch in batches:
-                numbers: list[Any] = batch.column(0).to_pylist()
-                outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in numbers]
+                given: list[Any] = batch.column(0).to_pylist()
+                outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in given]
                 yield pa.record_batch([pa.array(map(encode_outcome, outcomes), pa.string())], names=["outcome"])
 
         tasks = min(len(bins), _TASKS * parallelism(spark))
         with errors_of_workers():
-            rows = spark.range(0, len(bins), 1, tasks).mapInArrow(rewrite_some, "outcome string").collect()
+            numbers = spark.range(0, len(bins), 1, tasks)
+            rows = numbers.mapInArrow(ForWorkers(rewrite_some), "outcome string").collect()
         return [decode_outcome(row.outcome) for row in rows]
 
     return rewriter

@@ -13,6 +13,8 @@ from dbio_commit.data.rows import refuse_other_rows
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.session.errors import errors_of_workers
+from dbio_commit.spark.ship.kept import Keep
 from dbio_commit.spark.sql.conditions import goes_by_alone, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
 
@@ -34,7 +36,7 @@ class Found:
     """How many rows of `partial` do not match."""
     where: Sql = ""
     stored: DataFrame | None = None
-    """FILE and PLACE of all matching rows, if these were stored."""
+    """FILE and PLACE of all matching rows, if these are kept."""
 
     def matching(self) -> DataFrame:
         """The rows of `partial` that match, with FILE and PLACE."""
@@ -44,10 +46,10 @@ class Found:
         return self.partial.frame.where(holds(*self.partial.read(self.where)))
 
 
-def find(rewrite: "Rewrite", where: Sql) -> Found:
+def find(rewrite: "Rewrite", where: Sql, keep: Keep) -> Found:
     """Decides by the partitions alone if the condition uses partition columns only; else reads files that may match.
 
-    The rows of a condition with a subquery are found once and stored, since it might hold for other rows later.
+    The rows of a condition with a subquery are found once and kept, since it might hold for other rows later.
     """
     files = rewrite.files(text_of(where))
     if not files:
@@ -57,7 +59,7 @@ def find(rewrite: "Rewrite", where: Sql) -> Found:
         return Found(whole=by_partition, rows=rewrite.known_rows(by_partition))
     located, stored = rewrite.locate(files), None
     if isinstance(where, Planned) and where.reads_tables:
-        stored = located.frame.where(where.column).select(FILE, PLACE).localCheckpoint()
+        stored = keep(located.frame.where(where.column).select(FILE, PLACE))
         counts = _count_stored(located, stored)
     else:
         counts = _count(located, where)
@@ -110,8 +112,9 @@ def _count(rows: Located, where: Sql) -> Mapping[int, tuple[int, int]]:
 
 
 def _count_stored(rows: Located, matching: DataFrame) -> Mapping[int, tuple[int, int]]:
-    """As `_count`, by the stored FILE and PLACE of the matching rows."""
-    found: dict[int, int] = dict(matching.groupBy(FILE).count().collect())
+    """As `_count`, by the kept FILE and PLACE of the matching rows."""
+    with errors_of_workers():
+        found: dict[int, int] = dict(matching.groupBy(FILE).count().collect())
     known = rows.rows
     if not rows.files.keys() <= known.keys():
         known = dict(rows.frame.groupBy(FILE).count().collect())

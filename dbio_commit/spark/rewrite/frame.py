@@ -9,6 +9,7 @@ from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_com
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import Settings
+from dbio_commit.spark.read.states import NO_READS, Reads, attempt, once
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows
 from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
@@ -30,6 +31,7 @@ def write_frame(
     replaced: Sql | None = None,
     named: Named = as_they_are,
     snapshot: Snapshot | None = None,
+    reads: Reads | None = None,
     sets: Settings | None = None,
     only_rows: bool = False,
     fills_nulls: bool = False,
@@ -37,12 +39,18 @@ def write_frame(
     """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
 
     `named` and `snapshot` are as in `Rewrite.of`, `sets` as in `plan_write`, and `fills_nulls` as in `rows_to_write`,
-    without `replaced`. With `only_rows`, data without rows is no commit, and the result is `skipped`. Raises what
-    `dbio.write` raises.
+    without `replaced`. With `only_rows`, data without rows is no commit, and the result is `skipped`.
+
+    `reads` is what the data and the condition read; by default what the data reads. If that is the table itself, and
+    the write is no append, it commits only if the table has not changed since. Raises what `dbio.write` raises.
     """
     spark = data.sparkSession
+    if mode == "append":
+        reads = NO_READS
+    elif reads is None:
+        reads = Reads.of(data)
 
-    def attempt() -> Commit:
+    def write() -> Commit:
         plan = plan_write(
             table,
             data.schema,
@@ -56,8 +64,10 @@ def write_frame(
             check_settings(spark, plan)
         if replaced is not None:
             with balanced(data, plan) as rows:
-                return replace_rows(Rewrite.of(spark, plan, named=named, snapshot=snapshot), replaced, rows)
-        with plan.begin() as transaction:
+                rewrite = Rewrite.of(spark, plan, named=named, snapshot=snapshot, reads=reads)
+                return replace_rows(rewrite, replaced, rows)
+        etags = reads.of_table(plan.table_id)
+        with once(etags), plan.based_on(etags).begin() as transaction:
             writing = Writing(plan, transaction)
             checked = rows_to_write(data, plan, fills_nulls=fills_nulls) if plan.constraints else data
             with balanced(checked, plan) as rows:
@@ -70,4 +80,4 @@ def write_frame(
                 return no_commit(table.store, table.clock, None)
             return writing.commit({})
 
-    return commit.attempt(table.store, table.clock, attempt)
+    return attempt(spark, commit, table, write)

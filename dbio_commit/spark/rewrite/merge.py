@@ -19,6 +19,7 @@ from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.rewrite.sides import by_name, matching, name_of, of_side
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
+from dbio_commit.spark.ship.kept import Keep, keeping
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
 from dbio_commit.spark.sql.planned import Named, Planned, Sql, as_they_are, read, text_of
 from dbio_commit.spark.sql.sight import read_as
@@ -42,7 +43,11 @@ def merge_rows(
     Raises InvalidInputError for impossible clauses, for rows of the table that match several rows of the source, and
     for values that do not fit their columns; SchemaMismatchError, CommitConflictError, and as a write does.
     """
-    merge = _Merge(rewrite, source, on, check_clauses(clauses), named)
+    checked = check_clauses(clauses)
+    return keeping(lambda keep: _merge(rewrite, _Merge(rewrite, source, on, checked, named, keep)))
+
+
+def _merge(rewrite: Rewrite, merge: "_Merge") -> Commit:
     if merge.has_nothing_to_do:
         return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
@@ -83,6 +88,7 @@ class _Merge:
         on: Sql | Sequence[str],
         clauses: Sequence[Clause],
         named: Named,
+        keep: Keep,
     ) -> None:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
             raise InvalidInputError(
@@ -123,8 +129,7 @@ class _Merge:
         if self._keys_match is not None and not isinstance(on, Planned):
             keys.refuse_inexact()
         self._values = [self._assign(clause, source, keys.names) for clause in clauses]
-        # Read once: its rows must not change between the search for matches and the write.
-        self._source = source.localCheckpoint(eager=False)
+        self._source = keep(source)  # its rows must not change between the search for matches and the write
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
 
     @cached_property

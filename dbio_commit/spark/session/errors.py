@@ -20,9 +20,18 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # before Spark 4.0, some errors of tasks are only those of Java
-        if found := find_error(str(error)) or explain(error):
+        if found := find_error(str(error)) or _lost(str(error)) or explain(error):
             raise found from error
         raise
+
+
+def _lost(text: str) -> errors.RowsLostError | None:
+    """The error for a lost block of a local checkpoint."""
+    found = _LOST_BLOCK.search(text)
+    return errors.RowsLostError(f"no executor has rows any more that were kept, block {found[1]}") if found else None
+
+
+_LOST_BLOCK = re.compile(r"[Cc]heckpoint block (rdd_\w+) not found")
 
 
 def find_error(text: str) -> errors.DbioError | None:
@@ -63,7 +72,9 @@ def _convert_exception(error: Any) -> Any:
 
 
 def _advice(text: str) -> str | None:
-    """What to type instead, if Spark did not understand a statement of another format."""
+    """What to do if a table has changed since CACHE TABLE; what to type instead of a statement of another format."""
+    if "[INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS" in text:
+        return "Make the DataFrame again; and if CACHE TABLE has stored the table, first run REFRESH TABLE."
     _, _, shown = text.partition("== SQL ==\n")
     statement = re.sub(r"^[-^]+$\n?", "", shown, flags=re.MULTILINE)
     if found := _DESCRIBED.search(text):  # Spark takes the word for a table, and the name for one of its columns

@@ -1,7 +1,8 @@
 """The package's Java classes: compiled by the Janino compiler that Spark ships, into jars for the driver and executors.
 
 Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams. Both ask Python over `Bridge`, whose other
-end is `bridge`. `PackRows` packs rows for `ship.packed`, and `SnapshotFileIndex` lists files for `read.file_index`.
+end is `bridge`. `PackRows` packs rows for `ship.packed`, and its jar has `KeptRows` for `ship.kept`.
+`SnapshotFileIndex` lists files for `read.file_index`.
 """
 
 import tempfile
@@ -44,9 +45,9 @@ class JavaClass:
 COMMIT_PROTOCOL = JavaClass("committer", "CommitProtocol", "2")
 BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
-PACK_ROWS = JavaClass("ship", "PackRows", "4")
-SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "1")
-CATALOG = JavaClass("catalog", "Catalog", "3")
+PACK_ROWS = JavaClass("ship", "PackRows", "5")
+SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "2")
+CATALOG = JavaClass("catalog", "Catalog", "4")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX, CATALOG)
 
 _log = get_logger(__name__)
@@ -69,6 +70,11 @@ def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
             _log.warning("%s: %.500s", without, error)
             ready[wanted] = False
     return ready[wanted]
+
+
+def was_ready(spark: SparkSession, wanted: JavaClass) -> bool:
+    """Whether this process has installed the class in the session's JVM before."""
+    return not is_connect(spark) and _ready.get(spark.sparkContext, {}).get(wanted, False)
 
 
 _NOT_ACCEPTED = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)

@@ -9,11 +9,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext, SparkFiles
+from pyspark.errors import PySparkException
 
+from dbio_commit import __version__
 from dbio_commit.base.errors import UnsupportedStoreError
+from dbio_commit.spark.session.worker import other_version
 
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _SETTINGS = ("spark.pyspark.python", "spark.pyspark.driver.python", "spark.executorEnv.PYSPARK_PYTHON")
@@ -41,8 +47,11 @@ def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
 
 
 def explain(error: Exception) -> UnsupportedStoreError | None:
-    """An error that says what to do, if a worker failed because its Python has another version or lacks a package."""
+    """An error that says what to do, if a worker failed because its Python has another version or lacks a package, or
+    because its dbio_commit has another version."""
     text = str(error)
+    if other := _other_package(text):
+        return other
     lacks = _MISSING.search(text)
     if not lacks and "PYTHON_VERSION_MISMATCH" not in text:
         return None
@@ -52,8 +61,49 @@ def explain(error: Exception) -> UnsupportedStoreError | None:
     return UnsupportedStoreError(_advice(f"{who}; {what}", "on each machine, or ship an environment (spark.archives)"))
 
 
+def _other_package(text: str) -> UnsupportedStoreError | None:
+    """The error if a worker's dbio_commit lacks something that the one of this process has."""
+    found = _LACKING.search(text)
+    if not found:
+        return None
+    module, name = found[1] or found[3] or found[5], found[2] or found[4]
+    try:
+        if name and not hasattr(import_module(module), name):
+            return None
+        import_module(module)
+    except ImportError:
+        return None
+    told = _ask_workers()
+    theirs = f"version {told[0]} of dbio_commit ({told[1]})" if told else "another version of dbio_commit"
+    lacking = f"{module}.{name}" if name else module
+    return UnsupportedStoreError(other_version(f"{theirs}, which lacks {lacking}", __version__))
+
+
+_LACKING = re.compile(
+    r"No module named '(dbio_commit\.[\w.]+)'"
+    r"|Can't get attribute '(\w+)' on <module '(dbio_commit[\w.]*)'"
+    r"|cannot import name '(\w+)' from '(dbio_commit[\w.]*)'"
+)
+
+
+def _ask_workers() -> tuple[str, str] | None:
+    """The version of dbio_commit of a worker, and its place; None if no worker says so. Runs a job."""
+    context = SparkContext._active_spark_context
+    if not isinstance(context, SparkContext):
+        return None
+
+    def tell(_: Iterable[int]) -> list[tuple[str, str]]:  # travels as code, so that a worker needs nothing for it
+        import dbio_commit
+
+        return [(dbio_commit.__version__, str(dbio_commit.__file__))]
+
+    with suppress(PySparkException, Py4JJavaError):
+        return context.parallelize([0], 1).mapPartitions(tell).first()
+    return None
+
+
 _MISSING = re.compile(
-    r"ModuleNotFoundError: No module named '(dbio_commit|cachetools|msgspec|numpy|pandas|pyarrow)\b[\w.]*'"
+    r"ModuleNotFoundError: No module named '(dbio_commit(?=')|(?:cachetools|msgspec|numpy|pandas|pyarrow)\b)[\w.]*'"
     r"|\[PACKAGE_NOT_INSTALLED\] (\w+)"
 )
 

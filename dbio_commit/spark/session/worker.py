@@ -1,7 +1,69 @@
-"""Keeps a Python worker of Spark fast for the tasks of dbio that it runs one after the other."""
+"""What travels to the Python workers of Spark, and what keeps a worker fast for tasks that it runs one after another.
+
+Functions and objects travel by pickle, which names the classes of this package. A worker with another version of the
+package would run other code than the driver means, or fail with an error that hides the reason. So what travels is
+packed once more, together with the version, and the worker compares before it unpacks.
+"""
 
 import gc
+import pickle
+from collections.abc import Callable
 from functools import cache
+from typing import Any
+
+from dbio_commit import __version__
+
+
+class ForWorkers:
+    """A function for workers. There, it is the function itself."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *given: Any) -> Any:
+        return self._function(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (__version__, _pack(self._function))
+
+
+class Travels:
+    """A base of classes whose objects travel to workers."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive_as, (__version__, _pack((type(self), self.__getstate__())))
+
+
+def arrive(version: str, body: bytes) -> Any:
+    """In a worker: what was packed by this version. Raises UnsupportedStoreError if the worker has another one."""
+    if version != __version__:
+        from dbio_commit.base.errors import UnsupportedStoreError
+
+        raise UnsupportedStoreError(other_version(f"version {__version__} of dbio_commit ({__file__})", version))
+    return pickle.loads(body)
+
+
+def other_version(theirs: str, version: str) -> str:
+    """The message for workers that have another version of this package than the driver, which has `version`."""
+    return (
+        f"Spark's workers have {theirs}, and the driver has version {version}: install one version on all machines, or "
+        "ship it with the job (spark.archives, --py-files), and start a new session"
+    )
+
+
+def arrive_as(version: str, body: bytes) -> Any:
+    """As `arrive`, for an object of a class that `Travels`."""
+    kind, state = arrive(version, body)
+    found = kind.__new__(kind)
+    found.__dict__.update(state)
+    return found
+
+
+def _pack(what: Any) -> bytes:
+    from pyspark import cloudpickle
+
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    return dumps(what)
 
 
 @cache

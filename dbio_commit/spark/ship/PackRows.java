@@ -32,7 +32,7 @@ import scala.collection.immutable.$colon$colon;
  */
 public class PackRows extends Expression implements Generator, Serializable {
   /** Version of the form of values, and of the constructor. `jvm.py` has the same. */
-  public static final String VERSION = "4 for Scala 2.13";
+  public static final String VERSION = "5 for Scala 2.13";
 
   private final Seq<Expression> columns;
   private final String kinds;

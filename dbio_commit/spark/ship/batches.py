@@ -34,6 +34,7 @@ from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.held import holding, own
 from dbio_commit.spark.session.schema import arrow_type, quoted, row_of, variants_of
+from dbio_commit.spark.session.worker import ForWorkers
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 from dbio_commit.spark.versions import column_of, expression_of
@@ -127,7 +128,7 @@ def in_tasks(
     """
     with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
         packed, packing = pack(rows, together=together, coded=coded)
-        return packed.mapInArrow(task(packing.unpack), schema).collect()
+        return packed.mapInArrow(ForWorkers(task(packing.unpack)), schema).collect()
 
 
 # --- smaller batches of large rows --------------------------------------------------------------------------------

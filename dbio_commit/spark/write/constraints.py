@@ -10,14 +10,12 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
-from dbio_commit.base.texts import command
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.data.examples import describe_texts, shown
 from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, recorded_files
-from dbio_commit.protocol.constraints import Constraint, Constraints, violated
-from dbio_commit.protocol.expressions import problem_of
+from dbio_commit.protocol.constraints import Constraint, Constraints, unfit, violated
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
@@ -163,15 +161,10 @@ class _BoundConstraints:
                 f"{where} has a column {clash}, a name that dbio uses itself to check rows; rename the column"
             )
         constraints.refuse_unsafe(where=where)
-        constraints.refuse_lost(schema.fieldNames(), where=where)
+        constraints.refuse_unfit(schema.fieldNames(), where=where)
         self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
         self._spark, self._constraints = spark, constraints
         self._fields = {field.name.lower(): field for field in schema.fields}
-        self._refuse_names(CHECK, constraints.checks, schema.fieldNames())
-        self._refuse_names(DEFAULT, constraints.defaults, ())
-        computed = {column.lower() for column in constraints.generated}
-        given = [name for name in schema.fieldNames() if name.lower() not in computed]
-        self._refuse_names(GENERATED, constraints.generated, given)
         self._refuse_foreign(self._nothing, CHECK, constraints.checks)
 
     @cached_property
@@ -201,13 +194,6 @@ class _BoundConstraints:
         taken = {*columns.values()}
         own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
         return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
-
-    def _refuse_names(self, kind: str, given: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Raises InvalidInputError for a name that is no column: Spark would take it for a variable of the session."""
-        for name, sql in given.items():
-            with self._explained(f"{kind}.{name}", sql):
-                if problem := problem_of(sql, columns):
-                    raise InvalidInputError(problem)
 
     def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
         """Checks all at once, since each analysis takes milliseconds; one by one if that fails, to name the culprit."""
@@ -276,11 +262,7 @@ class _BoundConstraints:
         try:
             yield
         except (PySparkException, DbioError) as error:
-            raise InvalidInputError(
-                f"the setting {setting}={sql!r:.200} cannot be evaluated for the rows of {self._where}: "
-                f"{_first_line(error)}. Nothing was written: change it, or remove it with "
-                f"`{command('dbio', 'set', self._where, f'{setting}=')}`"
-            ) from None
+            raise InvalidInputError(unfit(setting, sql, _first_line(error), where=self._where)) from None
 
 
 def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:

@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from pyspark.sql.types import StructType
 
@@ -16,6 +16,7 @@ from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.settings import Settings
+from dbio_commit.spark.read.states import only_state
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.versions import READS_WIDENED, SPARK
 from dbio_commit.spark.write.task import TaskSpec
@@ -29,6 +30,23 @@ class WritePlan(plans.WritePlan):
     table: Table
     schema: StructType
     """The table's columns after the write: nullable, partition columns last."""
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table, as `states.identity_of` has it; "" if there is none yet."""
+        if self.target.scope is None:
+            return ""
+        return self.target.origin.table_id if self.target.origin else self.table.url
+
+    def based_on(self, etags: frozenset[str]) -> "WritePlan":
+        """This plan on the condition that the table is as its rows were read from it, in the state with this etag.
+
+        The caller's own condition counts instead, if there is one. Raises CommitConflictError for several states.
+        """
+        if not etags or self.commit.if_match is not None:
+            return self
+        etag = only_state(etags, where=self.table.url)
+        return replace(self, commit=replace(self.commit, retries=0, if_match=etag))
 
     def task_spec(self, terms: Terms) -> TaskSpec:
         """What the tasks of the transaction with these terms need."""

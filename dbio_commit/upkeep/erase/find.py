@@ -1,11 +1,12 @@
 """Finds the files and markers that may have something of rows which fulfil a condition. Reads, and changes nothing."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.packages import require
+from dbio_commit.base.progress import Progress
 from dbio_commit.data.pruning import Condition, column_types, prune
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.snapshot import Snapshot
@@ -39,14 +40,6 @@ class Finder:
         """The files that may hold such rows, by their partitions and by the statistics in these commits."""
         return prune(files, commits, self._condition, self._types)
 
-    def first_of(self, files: Iterable[DataFile]) -> DataFile | None:
-        """The first of the files that may hold such rows, by their rows."""
-        left = iter(files)
-        while some := [*islice(left, _FILES_AT_ONCE)]:
-            if found := self.by_rows(some):
-                return found[0]
-        return None
-
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
         """The files that may hold such rows, by their rows. What is gone, or cannot be read, may have held some."""
         held = self._store.in_parallel(self._may_hold, files)
@@ -73,6 +66,16 @@ class Finder:
         """Whether the names of directories have values of the condition's columns."""
         used = {column.lower() for column in self.columns}
         return not self.columns or any(column.lower() in used for layout in layouts for column in layout)
+
+
+def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, phase: str) -> Iterator[DataFile]:
+    """Those of the files that may hold such rows, by their rows: some files at a time."""
+    left, done = iter(files), 0
+    while some := [*islice(left, _FILES_AT_ONCE)]:
+        progress(phase, done, len(files))
+        yield from finder.by_rows(some)
+        done += len(some)
+    progress(phase, done, len(files))
 
 
 def removed_files(commits: Iterable[Decided], live: Collection[str]) -> list[DataFile]:

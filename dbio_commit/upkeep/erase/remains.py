@@ -1,6 +1,7 @@
 """What an erasure cannot reach, in sentences: for its report."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from dbio_commit.base.errors import StoreError
 from dbio_commit.log.snapshot import Snapshot
@@ -8,6 +9,7 @@ from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED
 from dbio_commit.store import Store
 from dbio_commit.upkeep.erase.find import Finder
+from dbio_commit.upkeep.publish import find_others
 from dbio_commit.upkeep.vacuum.hands import Hands
 
 _MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN, Reason.PART)
@@ -17,8 +19,10 @@ _WITH_SQL = (CHECK, DEFAULT, GENERATED)
 """Kinds of settings whose texts are expressions."""
 
 
-def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -> Sequence[str]:
-    """The sentences that hold for this table."""
+def remains_of(
+    store: Store, hands: Hands, snapshot: Snapshot, finder: Finder, markers_below: Sequence[str]
+) -> Sequence[str]:
+    """The sentences that hold for this table. `markers_below` are markers of other writers below its root."""
     found = [
         "readers that have read the rows, copies of the table, and backups keep what they have: erase them there, too"
     ]
@@ -41,6 +45,18 @@ def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -
             "names of directories have values of the condition's columns, and logs of the store and of jobs may name "
             "them"
         )
+    if markers_below:
+        found.append(
+            f"{len(markers_below):,} markers below the root are no part of the table, first {markers_below[0]!r:.300}, "
+            "and may have minima and maxima of such rows, or names of their files: dbio wrote them before the "
+            "directory became a table, or another tool did. Look whether another tool needs them"
+        )
+    found += _of_uploads(store)
+    if others := find_others(store, str(snapshot.table_id)):
+        found.append(
+            f"{len(others):,} objects beside the publications of this table are not theirs, first {others[0]!r:.300}, "
+            "and may have values of such rows: `dbio check` says more about them"
+        )
     kept = [it for it in hands.kept if it.reason in _MAY_HOLD]
     if kept:
         found.append(
@@ -53,10 +69,12 @@ def remains_of(store: Store, hands: Hands, snapshot: Snapshot, finder: Finder) -
 def _of_texts(snapshot: Snapshot) -> list[str]:
     """What the log keeps of texts that people wrote: messages, expressions in settings, comments."""
     with_notes = list[str]()
+    who = 0
     expressions, schemas = set[str](), set[bytes]()
     for commit in snapshot.transactions:
         if (info := commit.marker.dbio_commit) is None:
             continue
+        who += info.provenance is not None
         if info.provenance and (info.provenance.message or info.provenance.labels):
             with_notes.append(commit.tid)
         expressions.update(it for it in info.settings or () if it.partition(".")[0] in _WITH_SQL)
@@ -67,6 +85,11 @@ def _of_texts(snapshot: Snapshot) -> list[str]:
             f"messages and labels of {len(with_notes):,} commits stay, such as those of {with_notes[-1]}, and so do "
             "those of undecided transactions: look with `dbio log` whether one names a value"
         )
+    if who:
+        found.append(
+            f"{who:,} commits record who made them (users, machines, jobs), and start markers do so, too: look with "
+            "`dbio log`"
+        )
     if expressions:
         found.append(
             f"expressions in settings, also in those of earlier commits, may name values: "
@@ -75,6 +98,16 @@ def _of_texts(snapshot: Snapshot) -> list[str]:
     if any(b'"comment"' in it for it in schemas):
         found.append("comments of columns stay, also those of earlier commits: look whether one names a value")
     return found
+
+
+def _of_uploads(store: Store) -> list[str]:
+    with suppress(StoreError):  # which the report has among its failures
+        if uploads := store.list_unfinished():
+            return [
+                f"{len(uploads):,} uploads that nobody has finished may hold such rows, first "
+                f"{uploads[0].path!r:.300}; a vacuum ends them after the retention"
+            ]
+    return []
 
 
 def _of_versions(store: Store) -> list[str]:

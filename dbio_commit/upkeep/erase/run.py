@@ -3,9 +3,9 @@
 The order keeps the table safe at every moment, and another run finishes what a killed one has left: PROTOCOL.md 10.6.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError
@@ -14,21 +14,22 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.tids import new_uuid
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Reason, Why
-from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.garbage import Reason, useless_parts
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
-from dbio_commit.upkeep.erase.find import Finder, forgetful_markers, removed_files
+from dbio_commit.upkeep.erase.find import Finder, forgetful_markers, look_into, removed_files
+from dbio_commit.upkeep.erase.judge import Doomed, ErasureJudge
 from dbio_commit.upkeep.erase.remains import remains_of
 from dbio_commit.upkeep.erase.report import EraseReport, Pending
-from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_as_set
+from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_as_set, publish_each
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.packed import Paths
@@ -41,10 +42,13 @@ Delete = Callable[[str], Commit]
 """Deletes the rows for which a condition holds, with one commit, as `dbio.delete` does."""
 
 WAIT_S = SETTLE_S
-"""How old markers are before they are deleted, in s. A younger transaction may commit without a look at them."""
+"""How long others may go on by what they saw without another look, in s: a young transaction commits without a look at
+its markers, and a publisher creates what it has prepared."""
 
 RETRIES = 3
 """How often `delete` tries again if another commit was in the way."""
+
+_WAITING = f"waiting {SETTLE_S:.0f} s for others"
 
 _ROUNDS = 10
 """How often other writers of checkpoints may be faster."""
@@ -79,10 +83,11 @@ def erase(
         )
     finder = Finder(store, snapshot.schema, where, time_zone)
     live, commit = finder.by_facts(snapshot.files, snapshot.of_files), None
-    if not dry_run and finder.first_of(live) is not None:
+    if not dry_run and any(look_into(finder, live, progress, "looking for rows")):
+        progress("looking for rows", len(live), len(live))
+        progress("deleting rows", 0, None)
         commit = delete(where)
-    if commit is not None and not commit.skipped:
-        clock.sleep(WAIT_S)  # so that what was pending has ended, or is reported
+        progress("deleting rows", 1, 1)
     erasure = _Erasure(hands, finder)
     published = erasure.run()
     if not dry_run:
@@ -101,44 +106,8 @@ def erase(
         failed=hands.report().failed,
         pending=erasure.pending,
         published=published,
-        remains=remains_of(store, hands, erasure.state, finder),
+        remains=remains_of(store, hands, erasure.state, finder, erasure.below),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Doomed:
-    """The removed files that may have held such rows."""
-
-    paths: Paths = field(default_factory=Paths)
-    flagged: frozenset[str] = frozenset()
-    """The transactions whose commit markers have something of such files: their statistics, or their names. A marker
-    can only go if no file is left whose removal it records, so these files go, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge(Judge):
-    """Decides for each file that is not live whether it goes at once."""
-
-    doomed: _Doomed = field(default_factory=_Doomed)
-    also: frozenset[str] = frozenset()
-    """The files of this share that flagged transactions removed."""
-
-    @classmethod
-    def made_of(cls, judge: Judge, doomed: _Doomed, share: Snapshot) -> "_Judge":
-        told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
-        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share))
-
-    def within(self, share: Snapshot) -> "_Judge":
-        return _Judge.made_of(Judge.within(self, share), self.doomed, share)
-
-    def _is_due(self, entry: Entry, why: Why) -> bool:
-        if why.reason is not Reason.REMOVED:
-            return Judge._is_due(self, entry, why)
-        return entry.path in self.doomed.paths or entry.path in self.also or why.tid in self.doomed.flagged
-
-
-def _removed_by(tids: Collection[str], share: Snapshot) -> frozenset[str]:
-    return frozenset(path for commit in share.decided if commit.tid in tids for path in commit.marker.removed)
 
 
 class _Erasure(TableVacuum):
@@ -147,16 +116,30 @@ class _Erasure(TableVacuum):
     def __init__(self, hands: Hands, finder: Finder) -> None:
         super().__init__(hands)
         self._finder = finder
-        self._doomed = _Doomed()
-        self._seen: Collection[str] = ()
-        """The transactions that were pending when the rows had been deleted."""
+        self._doomed = Doomed()
+        self._decided: Collection[str] = ()
+        """The transactions that were decided when the files were looked for."""
+        self._begun: Collection[str] = ()
+        """The transactions that had begun when the files were deleted: they may have read them."""
+        self._published: Mapping[Format, Collection[str]] = {}
+        """The objects of publications that may name what is erased. All of a format that is missing here may."""
         self._first = 0
         """The number of the first checkpoint that has nothing of the erased files."""
+        self.below: list[str] = []
+        """Markers below the root."""
         self.state: Snapshot
         self.pending: Sequence[Pending] = ()
 
     def run(self) -> Sequence[Format]:  # type: ignore[override]
         """Deletes files, then markers, then publications of earlier states; returns the formats of these."""
+        if self._hands.dry_run:
+            self._erase()
+            self.state = read_snapshot(self._store, self._clock)
+            self._begun = self.state.log.started.keys()
+            self.pending = self._still_pending(self.state.log)
+            return find_formats(self._store, str(self.state.table_id))
+        self._publish()
+        self._wait()  # so that what was pending has ended, or is reported, and no old publication comes any more
         for _ in range(_ROUNDS):
             if self._erase():
                 break
@@ -165,17 +148,27 @@ class _Erasure(TableVacuum):
                 f"other processes wrote checkpoints of {self._store.url} {_ROUNDS} times meanwhile; run `dbio erase` "
                 "again"
             )
+        published, old = self._forget_published()
+        self._hands.delete(old)
+        if {*parse_log(self._store.list_log()).pending} & {*self._begun}:
+            self._wait()  # most transactions end by then, and need no other erasure
+        log = parse_log(self._store.list_log())  # before the snapshot, which has all that is decided in this listing
         self.state = read_snapshot(self._store, self._clock)
-        published = self._forget_published()
-        self.pending = self._still_pending()
+        self.pending = self._still_pending(log)
+        self._look_for_late_objects(log)
         return published
+
+    def _wait(self) -> None:
+        self._hands.workers.report(_WAITING, 0, None)
+        self._clock.sleep(WAIT_S)
+        self._hands.workers.report(_WAITING, 1, 1)
 
     def _erase(self) -> bool:
         """One attempt. False if another process was faster to write or to purge a checkpoint: then nothing is lost, and
         markers or checkpoints may be left. Look again."""
         self._hands.set_time()  # before any listing
         snapshot = read_snapshot(self._store, self._clock)
-        self._seen = {*snapshot.log.pending} - snapshot.checkpoint.covered
+        self._decided = {it.tid for it in snapshot.transactions}
         self._doomed = self._find(snapshot)
         if not self._hands.dry_run:
             self._wait_for(snapshot)
@@ -184,13 +177,19 @@ class _Erasure(TableVacuum):
         if self._hands.dry_run:
             self._hands.delete(self._markers_of(snapshot))
             return True
+        log = parse_log(self._store.list_log())
+        self._begun = log.started.keys() | log.committed.keys()
+        self._hands.workers.report("writing checkpoints", 0, None)
         for path in left.unseen:
             if path in self._doomed.paths:
                 self._hands.failed[path] = (
                     "is, or lies behind, a symbolic link, and may hold such rows: delete it yourself"
                 )
         prove_store(self._store)
-        first = write_checkpoint(self._store, self._clock, snapshot, gone=AllBut(left.paths), again=True, erases=True)
+        erasure = new_uuid(self._clock)
+        first = write_checkpoint(
+            self._store, self._clock, snapshot, gone=AllBut(left.paths), again=True, erasure=erasure
+        )
         if first is None or not self._purge_before(first, left):
             return False
         if snapshot.checkpoint.is_root or self._newest().checkpoint.is_root:
@@ -198,26 +197,33 @@ class _Erasure(TableVacuum):
             again = write_checkpoint(self._store, self._clock, self._newest(), again=True)
             if again is None or not self._purge_before(again, left):
                 return False
+        self._hands.workers.report("writing checkpoints", 1, 1)
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
+        elif self._finder.names_values(snapshot.layouts):
+            self._hands.warnings.append(
+                "emptied directories stay, whose names may have values, since a transaction is pending: a vacuum after "
+                "its end removes them"
+            )
         return True
 
     # --- find -----------------------------------------------------------------------------------------------------
 
-    def _find(self, snapshot: Snapshot) -> _Doomed:
+    def _find(self, snapshot: Snapshot) -> Doomed:
         paths, flagged = Paths(), forgetful_markers(self._store, snapshot, self._finder)
         names_values = self._finder.names_values(snapshot.layouts)
         for share in snapshot.slices():
             live = {file.path for file in share.files}
             gone = removed_files(share.decided, live)
-            found = self._finder.by_rows([*self._finder.by_facts(gone, share.decided)])
+            likely = self._finder.by_facts(gone, share.decided)
+            found = [*look_into(self._finder, likely, self._hands.workers.report, "looking into removed files")]
             own = {file.path for file in found}
             paths.update(own)
             flagged.update(file.tid for file in found if file.tid)
             if names_values:
                 flagged.update(it.tid for it in share.decided if not own.isdisjoint(it.marker.removed))
-        return _Doomed(paths, frozenset(flagged))
+        return Doomed(paths, frozenset(flagged))
 
     def _markers_of(self, snapshot: Snapshot) -> list[Candidate]:
         """The markers that the erasure would delete."""
@@ -247,24 +253,18 @@ class _Erasure(TableVacuum):
     # --- delete ---------------------------------------------------------------------------------------------------
 
     def _judge(self, snapshot: Snapshot) -> Judge:
-        return _Judge.made_of(super()._judge(snapshot), self._doomed, snapshot)
+        self.below = []
+        return ErasureJudge.made_of(super()._judge(snapshot), self._doomed, snapshot, self.below)
 
     def _newest(self) -> Snapshot:
         return read_snapshot(self._store, self._clock)
 
-    def _is_newest(self, number: int) -> bool:
-        """Whether the checkpoint is the newest. Otherwise it may be one that came late, under a number that another
-        process had purged: then the newer ones know nothing of what it forgets."""
-        return parse_log(self._store.list_log(Kind.CHECKPOINT)).last_checkpoint == number
-
     def _purge_before(self, first: str, left: Left) -> bool:
         """Deletes what the log has of earlier states, once a second checkpoint records what the first does.
 
-        False if the first one came late, or if another process has purged it: then something may be left.
+        False if another process has purged the first one: then something may be left.
         """
         self._first = int(first.rpartition("_")[2])
-        if not self._is_newest(self._first):
-            return False
         write_checkpoint(self._store, self._clock, self._newest(), again=True)
         self._hands.checkpoint = first
         snapshot = self._newest()
@@ -274,8 +274,8 @@ class _Erasure(TableVacuum):
             raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
         purged = self._purge(snapshot, left)
         horizons = self._hands.horizons
-        # No retention for readers: a part that was dropped just now goes, too.
-        self._hands.horizons = replace(horizons, data=self._clock.now() + timedelta(days=1))
+        # No retention for readers, whatever clocks show: a part that was dropped just now goes, too.
+        self._hands.horizons = replace(horizons, data=datetime.max.replace(tzinfo=UTC))
         try:
             self._delete_parts(snapshot, purged)
         finally:
@@ -294,42 +294,67 @@ class _Erasure(TableVacuum):
 
     # --- publications, and what is left -----------------------------------------------------------------------------
 
-    def _forget_published(self) -> Sequence[Format]:
-        store, done = self._store, list[Format]()
-        formats = find_formats(store, str(self.state.table_id))
-        if self._hands.dry_run:
-            return formats
-        for it in formats:
+    def _publish(self) -> None:
+        """Publishes in all formats, so that no later version of a log names what is erased."""
+        formats = find_formats(self._store, str(read_snapshot(self._store, self._clock).table_id))
+        self._hands.workers.report("publishing", 0, None)
+        for it, problem in publish_each(self._store, self._clock, formats).items():
+            self._hands.failed[DIRECTORIES[it]] = f"old publications may still have values: {problem}"
+        self._published = {it: {file.path for file in self._store.list_files(DIRECTORIES[it])} for it in formats}
+        self._hands.workers.report("publishing", 1, 1)
+
+    def _forget_published(self) -> tuple[Sequence[Format], list[Candidate]]:
+        """The formats that were published anew, and what has something of earlier states, which may go now."""
+        store, done, old = self._store, list[Format](), list[Candidate]()
+        for it in find_formats(store, str(read_snapshot(store, self._clock).table_id)):
+            self._hands.workers.report(f"publishing as {it}", 0, None)
             try:
-                old = forget_published(store, self._clock, it)
+                paths = forget_published(store, self._clock, it)
             except DbioError as error:
                 self._hands.failed[DIRECTORIES[it]] = f"old publications still have values: {error}"
                 continue
-            self._hands.delete([Candidate(path, 0, self._hands.horizons.now, Reason.PUBLISHED, True) for path in old])
+            # Others may just be about to create what is between, by a number that would be free again.
+            before = (path for path in paths if path in self._published.get(it, paths))
+            old += [Candidate(path, 0, self._hands.horizons.now, Reason.PUBLISHED, True) for path in before]
             done.append(it)
-        return done
+            self._hands.workers.report(f"publishing as {it}", 1, 1)
+        return done, old
 
     def look_for_late_rows(self, known: Collection[str]) -> None:
-        """Files of other commits than these may hold such rows: others wrote them while the rows were deleted."""
-        state = self.state
-        new = [file for file in self._finder.by_facts(state.files, state.of_files) if file.tid not in known]
-        for file in self._finder.by_rows(new):
-            self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
+        """Files of other commits than these may hold such rows, or have held them: others wrote them while the rows
+        were deleted. Files that are removed again count, too."""
+        if all(it.tid in known and it.tid in self._decided for it in self.state.transactions):
+            return
+        for share in self.state.slices():
+            live = [file for file in share.files if file.tid not in known]
+            gone = removed_files(share.decided, {file.path for file in share.files})
+            new = [*live, *(file for file in gone if file.tid and file.tid not in self._decided)]
+            for file in self._finder.by_rows([*self._finder.by_facts(new, share.decided)]):
+                self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
 
-    def _still_pending(self) -> Sequence[Pending]:
-        """The transactions that had begun when the rows were deleted, and may have read them before.
+    def _still_pending(self, log: Log) -> Sequence[Pending]:
+        """The transactions that had begun when the files were deleted, may have read them before, and are pending.
 
-        Also looks whether a process that had stood still has written a checkpoint late.
+        One that was aborted since then may have left files, which are reported.
         """
-        log = parse_log(self._store.list_log())
-        for number in log.checkpoints:
-            if number < self._first and not self._hands.dry_run:
-                self._hands.failed[names.checkpoint(number)] = (
-                    "another process wrote it late, and it may have values of such rows: erase again"
+        for commit in self.state.transactions:
+            if commit.marker.is_abort and commit.tid in self._begun and commit.tid not in self._decided:
+                self._hands.failed[names.committed(commit.tid)] = (
+                    "the transaction was aborted meanwhile, and files of it may be left with such rows: erase again"
                 )
         retention = timedelta(hours=self._hands.options.retention_hours)
         return [
             Pending(tid=tid, since=log.started[tid].modified, until=log.started[tid].modified + retention)
             for tid in log.pending
-            if tid in self._seen and tid not in self.state.checkpoint.covered
+            if tid in self._begun and tid not in self.state.checkpoint.covered
         ]
+
+    def _look_for_late_objects(self, log: Log) -> None:
+        """Checkpoints, and parts, that a process which had stood still has written late."""
+        late = [names.checkpoint(number) for number in log.checkpoints if number < self._first]
+        newest = self.state.checkpoint
+        clean = {name for it in newest.dropped if it.by > self._first for name in it.part.objects}
+        useless = {it.entry.path for it in useless_parts(log, newest)} - clean
+        late += [path for path in sorted(useless) if (names.part_number(path) or 0) <= self._first]
+        for path in late:
+            self._hands.failed[path] = "another process wrote it late, and it may have values of such rows: erase again"

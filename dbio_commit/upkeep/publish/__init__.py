@@ -5,7 +5,7 @@ snapshot, and creates the publication with put-if-absent. Therefore no publicati
 none shows what is not committed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,14 +15,16 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import delta, spark, symlink
-from dbio_commit.upkeep.publish.engines import find_limits, limited_directories
+from dbio_commit.upkeep.publish.engines import decimal_columns, find_limits, limited_directories, limits_of_iceberg
 from dbio_commit.upkeep.publish.iceberg import publication as iceberg_publication
 from dbio_commit.upkeep.publish.iceberg import upkeep as iceberg_upkeep
 from dbio_commit.upkeep.publish.iceberg import versions as iceberg_versions
 from dbio_commit.upkeep.publish.live import Live, read_live
+from dbio_commit.upkeep.publish.lookout import OvertakenError
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 
 __all__ = [
@@ -30,17 +32,21 @@ __all__ = [
     "SUPERSEDING",
     "Format",
     "Published",
+    "decimal_columns",
     "find_formats",
     "find_limits",
+    "find_others",
     "find_own",
     "find_problems",
     "find_superseded",
     "forget_published",
     "is_published",
     "limited_directories",
+    "limits_of_iceberg",
     "parse_formats",
     "publish",
     "publish_as_set",
+    "publish_each",
     "published_at",
     "try_to_publish",
 ]
@@ -90,12 +96,15 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
     done: dict[Format, Published] = {}
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
+        looked = clock.moment()
         seen = {it: _WAYS[it].look(store) for it in to if it not in done}
-        live = read_live(store, clock)  # read after the looks, so that no publication that they found is newer
+        live = read_live(store, clock, looked)  # read after the looks, so that no publication that they found is newer
         prove_store(store)
         for it, listing in seen.items():
             try:
                 found = _WAYS[it].put(store, clock, listing, live)
+            except OvertakenError:
+                found = None
             except ObjectNotFoundError as error:  # a vacuum has deleted old publications since the look
                 gone, found = error, None
             if found is not None:
@@ -117,9 +126,13 @@ def _too_many(store: Store) -> CommitConflictError:
 def _warn_of_limits(store: Store, live: Live) -> None:
     """Logs, with the first publication, which engines cannot read it. `dbio check` repeats that."""
     now = live.snapshot
-    directories = limited_directories(live.paths())
+    decimals = decimal_columns(partition_types(now.schema, now.partition_columns))
     for limit in find_limits(
-        store.url, is_disk=store.is_disk, partition_columns=now.partition_columns, directories=directories
+        store.url,
+        is_disk=store.is_disk,
+        partition_columns=now.partition_columns,
+        directories=limited_directories(live.paths(), decimals),
+        decimals=decimals,
     ):
         _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
@@ -134,7 +147,12 @@ def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Non
 
 def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dict[Format, str]:
     """As `publish_as_set`. Returns the formats in which the table could not be published, and why."""
-    wanted, behind = published_forms(settings), dict[Format, str]()
+    return publish_each(store, clock, published_forms(settings))
+
+
+def publish_each(store: Store, clock: Clock, wanted: Collection[str]) -> dict[Format, str]:
+    """As `try_to_publish`, in these formats."""
+    behind: dict[Format, str] = {}
     for it in Format:  # one by one: a table that one format cannot hold is still published in the others
         if it not in wanted:
             continue
@@ -165,17 +183,30 @@ def find_formats(store: Store, table_id: str) -> list[Format]:
     return found
 
 
+def find_others(store: Store, table_id: str) -> list[str]:
+    """The objects in the directories of all formats that no publisher of this table wrote, as far as is known."""
+    others: list[str] = []
+    for it, way in _WAYS.items():
+        entries = store.list_files(DIRECTORIES[it], links=False)
+        own = way.own(store, entries, table_id)
+        others += sorted({entry.path for entry in entries} - {entry.path for entry in (*own.telling, *own.rest)})
+    return others
+
+
 def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:
     """Publishes in a format in which the table was published before. Returns the paths of all objects that have
     anything of earlier states: the caller deletes them. Raises what `publish` raises."""
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
+        looked = clock.moment()
         seen = _WAYS[it].look(store)
-        live = read_live(store, clock)
+        live = read_live(store, clock, looked)
         prove_store(store)
         try:
             if (old := _WAYS[it].forget(store, clock, seen, live)) is not None:
                 return old
+        except OvertakenError:
+            continue
         except ObjectNotFoundError as error:  # as in `publish`
             gone = error
     raise gone or _too_many(store)

@@ -6,7 +6,7 @@ compared with the whole state of the log, which also repairs what an earlier ver
 section 14.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -59,7 +59,8 @@ from dbio_commit.upkeep.publish.delta_log import (
 from dbio_commit.upkeep.publish.delta_replay import mark_of_last, read_checkpoint, replay, torn
 from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.upkeep.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
-from dbio_commit.upkeep.publish.live import Live, columns_of, describe
+from dbio_commit.upkeep.publish.live import Live, columns_of, describe, withdraw_if_dropped
+from dbio_commit.upkeep.publish.lookout import Lookout
 from dbio_commit.upkeep.publish.places import Own, Published
 from dbio_commit.upkeep.publish.reading import is_there, read_head
 from dbio_commit.upkeep.publish.remembered import TableKey, keep_new
@@ -88,38 +89,48 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     snapshot = live.snapshot
     known = columns_of(store, live)
     columns = delta_schema(known, snapshot.partition_columns, where=store.url)
-    metadata = metadata_of(live.table_id, columns)
-    collect = partial(_collect, store, live, known, columns, metadata)
+    collect = partial(_collect, store, live, known, columns)
     mark = mark_of_last(store, listing, live.table_id)
     shown, found = mark and mark.shown, None
-    if mark and shown and (news := shown.unseen(snapshot.tids)) is not None:
+    bounded = shown.bounded if shown else None
+    if mark and shown and bounded is not None and (news := shown.unseen(snapshot.tids)) is not None:
         with suppress(UnknownError):
-            before = _Before(mark.tid, shown.metadata, to_builtins(shown.protocol))
+            before = _Before(mark.tid, shown.metadata, to_builtins(shown.protocol), bounded)
             found = collect(before, made_by(snapshot, news), is_whole=False)
     if found is None:
         state = replay(store, listing, live.table_id)
-        before = _Before(state.mark and state.mark.tid, digest_of_metadata(state.metadata), state.protocol)
-        found = collect(before, compared(snapshot, state.paths), is_whole=True)
-    change, protocol = found.change, found.protocol
+        digest = digest_of_metadata(state.metadata)
+        before = _Before(state.mark and state.mark.tid, digest, state.protocol, bounded or ())
+        again = state.paths if bounded is None else frozenset()
+        found = collect(before, compared(snapshot, state.paths), is_whole=True, again=again)
+    change, protocol, metadata = found.change, found.protocol, found.metadata
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change and not anew:
         return published(last, is_new=False)
-    shown, path = DeltaShown.of(snapshot.tids, metadata, protocol), version_path(number)
+    shown, path = DeltaShown.of(snapshot.tids, metadata, protocol, found.bounded), version_path(number)
     mark = Mark(live.table_id, snapshot.tid, shown)
     encode = partial(
         encode_version, mark=mark, tids=_since(snapshot, found.before.tid), engine=_engine(), now=clock.now()
     )
     body = encode(change)
     if len(body) > MOST_BYTES:
-        body = encode(replace(change, added=[file._replace(statistics=None) for file in change.added]))
+        body = encode(change.without_statistics())
     refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
-    if not store.put_if_absent(path, body) and not is_there(store, path, body):
-        return None
+    lookout = Lookout(clock, live.looked)
+    with lookout.creating(
+        lambda: look(store).last > last,
+        is_useless=lambda: look(store).lacks_before(number),
+        undo=lambda: store.delete_many([path]),
+        is_erased=partial(live.is_erased, store) if last < 0 else None,
+    ):
+        if not store.put_if_absent(path, body) and not is_there(store, path, body):
+            return None
+    withdraw_if_dropped(store, live, {path: body})
     keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
-            _write_checkpoint(store, clock, number, snapshot, columns, metadata=metadata, protocol=protocol)
+            _write_checkpoint(store, clock, lookout, number, snapshot, columns, metadata=metadata, protocol=protocol)
         except DbioError as error:
             if anew:
                 raise
@@ -130,8 +141,12 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
 def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
     """Puts a version and a checkpoint, which show the same. Returns the paths of all older objects, which may go now.
 
-    None if another publisher was faster: then look again. Raises what `put` raises.
+    None if another publisher was faster, or if there was something new, since the version that removes files names
+    them: then look again. Raises what `put` raises.
     """
+    published = put(store, clock, listing, live)
+    if published is None or published.is_new:
+        return None
     published = put(store, clock, listing, live, anew=True)
     if published is None:
         return None
@@ -148,6 +163,8 @@ class _Before(NamedTuple):
     metadata: str
     """The digest of the metadata."""
     protocol: Mapping[str, Any]
+    bounded: Collection[str]
+    """The columns of which each file has bounds."""
 
 
 class _Found(NamedTuple):
@@ -156,7 +173,9 @@ class _Found(NamedTuple):
     before: _Before
     change: DeltaChange
     protocol: Mapping[str, Any]
-    """The protocol as of the next version."""
+    """The protocol as of the next version; so are `metadata` and `bounded`."""
+    metadata: Mapping[str, Any]
+    bounded: Collection[str]
 
 
 def _collect(
@@ -164,34 +183,44 @@ def _collect(
     live: Live,
     known: Mapping[str, Any],
     columns: DeltaSchema,
-    metadata: Mapping[str, Any],
     before: _Before,
     differences: Iterable[DifferencePart],
     *,
     is_whole: bool,
+    again: Collection[str] = (),
 ) -> _Found:
-    """The next version, by the parts of the difference. `is_whole` checks the files that are published already, too."""
-    is_other = before.metadata != digest_of_metadata(metadata)
+    """The next version, by the parts of the difference. `is_whole` checks the files that are published already, too;
+    those of the paths `again` get new statistics."""
     protocol = protocol_of(columns.features, before.protocol)
-    if is_other or is_whole:
+    if is_whole:
         live.refuse_unread()
-    added, removed, writers, unlike = list[DeltaFile](), list[str](), set[str | None](), dict[str, str]()
+    added, removed, writers, unlike = DeltaFiles(columns), list[str](), set[str | None](), dict[str, str]()
     for come, gone in differences:
         if come.files:
             live.refuse_unread(come.files)
             unlike |= find_respelled(store, come, known)
-            added += delta_files(come, columns)
+            added.add(come)
             writers |= {file.tid for file in come.files}
         removed += gone
     _refuse_respelled(store, unlike)
+    stated = DeltaFiles(columns)
+    for part in live.snapshot.slices() if again else ():
+        stated.add(replace(part, files=[file for file in part.files if file.path in again]))
+    is_all = len(added.files) + len(stated.files) == len(live.snapshot.files)
+    bounded = added.bounded & stated.bounded & (columns.ordered if is_all else frozenset(before.bounded))
+    metadata = metadata_of(live.table_id, columns, bounded)
+    is_other = before.metadata != digest_of_metadata(metadata)
+    if is_other and not is_whole:
+        live.refuse_unread()
     change = DeltaChange(
-        added=added,
+        added=added.files,
         removed=sorted(removed),
         metadata=metadata if is_other else None,
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
         data_change=changes_data(live.snapshot, writers, removed),
+        again=stated.files,
     )
-    return _Found(before, change, protocol)
+    return _Found(before, change, protocol, metadata, bounded)
 
 
 def _refuse_respelled(store: Store, unlike: Mapping[str, str]) -> None:
@@ -220,17 +249,27 @@ def _since(snapshot: Snapshot, before: str | None) -> list[str]:
     return tids[start:][-_TIDS_NAMED:]
 
 
-def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
-    """The files of a slice in Delta's terms, with what the markers record of them."""
-    found: list[DeltaFile] = []
-    partitions: dict[str, Mapping[str, str | None]] = {}
-    for it in describe(part):
-        directory = split(it.file.path)[0]
-        if directory not in partitions:
-            partitions[directory] = partition_values(it.file.partition, columns)
-        stats = statistics(it.rows, it.bounds, columns)
-        found.append(DeltaFile(it.file.path, it.file.size, to_ms(it.modified), partitions[directory], stats))
-    return found
+class DeltaFiles:
+    """Collects files in Delta's terms, with what the markers record of them."""
+
+    def __init__(self, columns: DeltaSchema) -> None:
+        self.files: list[DeltaFile] = []
+        self.bounded = columns.ordered
+        """The columns of which each of these files has bounds, or no statistics at all."""
+        self._columns = columns
+
+    def add(self, part: Snapshot) -> None:
+        """Takes the files of a slice."""
+        partitions: dict[str, Mapping[str, str | None]] = {}
+        for it in describe(part):
+            directory = split(it.file.path)[0]
+            if directory not in partitions:
+                partitions[directory] = partition_values(it.file.partition, self._columns)
+            stats = statistics(it.rows, it.bounds, self._columns)
+            if stats is not None:
+                self.bounded &= stats.bounded
+            text, modified = stats and stats.text, to_ms(it.modified)
+            self.files.append(DeltaFile(it.file.path, it.file.size, modified, partitions[directory], text))
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -239,6 +278,7 @@ def delta_files(part: Snapshot, columns: DeltaSchema) -> list[DeltaFile]:
 def _write_checkpoint(
     store: Store,
     clock: Clock,
+    lookout: Lookout,
     number: int,
     snapshot: Snapshot,
     columns: DeltaSchema,
@@ -253,9 +293,17 @@ def _write_checkpoint(
     for part in snapshot.slices():
         live = {file.path for file in part.files}
         removed = ((path, at) for path, at in removed_files(part.decided).items() if path not in live)
-        writer.add(delta_files(part, columns), {path: to_ms(at) for path, at in removed if at > since})
+        files = DeltaFiles(columns)
+        files.add(part)
+        writer.add(files.files, {path: to_ms(at) for path, at in removed if at > since})
     count, body = writer.finish()
-    store.put_if_absent(checkpoint_path(number), body)
+    path = checkpoint_path(number)
+
+    def is_useless() -> bool:
+        return number not in look(store).versions
+
+    with lookout.creating(is_useless, is_useless=is_useless, undo=lambda: store.delete_many([path])):
+        store.put_if_absent(path, body)
     store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
 
 

@@ -112,7 +112,11 @@ def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
         ) from None
 
 
-_WANTED = ("add.path", "metaData.id", "metaData.schemaString", "metaData.partitionColumns", "protocol")
+_WANTED = (
+    "add.path",
+    *(f"metaData.{it}" for it in ("id", "schemaString", "partitionColumns", "configuration")),
+    "protocol",
+)
 """Only these columns are read. All others may have any contents."""
 
 _MOST_FOOTER_BYTES = 1024**2
@@ -165,6 +169,8 @@ def _rows(column: Any) -> list[dict[str, Any]]:
 
 
 def _value(column: Any) -> Any:
+    if pa.types.is_map(column.type):
+        return dict(column[0].as_py() or ())
     if not pa.types.is_list(column.type):
         return column[0].as_py()
     if not column[0].is_valid:

@@ -7,8 +7,8 @@ in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from io import BytesIO
 from itertools import chain
@@ -79,6 +79,11 @@ class DeltaListing:
     def last_checkpoint(self) -> int:
         """The last checkpoint's version; -1 if there is none."""
         return max(self.checkpoints, default=-1)
+
+    def lacks_before(self, number: int) -> bool:
+        """Whether the version before this number was deleted, since a checkpoint after it has its contents: then no
+        reader can use this version."""
+        return self.last_checkpoint > number and number - 1 not in self.versions
 
     @property
     def since_checkpoint(self) -> list[Entry]:
@@ -151,18 +156,22 @@ class DeltaShown(ShownCommits, frozen=True):
     metadata: str
     """The SHA-256 of the metadata."""
     protocol: "_Protocol"
+    bounded: list[str] | None = None
+    """The columns of which each file has bounds; None if an earlier version of dbio wrote the statistics."""
 
     @classmethod
-    def of(cls, tids: Sequence[str], metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Self:
+    def of(
+        cls, tids: Sequence[str], metadata: Mapping[str, Any], protocol: Mapping[str, Any], bounded: Iterable[str]
+    ) -> Self:
         """`tids` are those of all commits, oldest first."""
         commits = ShownCommits.of_tids(tids)
         told = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
-        return cls(commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), told)
+        return cls(commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), told, sorted(bounded))
 
 
 def digest_of_metadata(metadata: Mapping[str, Any]) -> str:
     """Equal if `is_same_metadata`."""
-    return digest_of([json.encode([metadata.get(key) for key in _COMPARED]).decode()])
+    return digest_of([json.encode([metadata.get(key) for key in _COMPARED], order="sorted").decode()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +223,12 @@ class DeltaState:
 
 
 def _texts_in(value: Any) -> Iterable[str]:
-    return [value] if isinstance(value, str) else value if isinstance(value, list) else ()
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [*value, *value.values()]
+    return value if isinstance(value, list) else ()
 
 
 class _Path(Struct):
@@ -238,6 +252,7 @@ class _Metadata(Struct, rename="camel", omit_defaults=True):
     id: str | None = None
     schema_string: str | None = None
     partition_columns: list[str] | None = None
+    configuration: dict[str, str] | None = None
 
 
 class _Protocol(Struct, rename="camel", omit_defaults=True):
@@ -319,26 +334,48 @@ class DeltaChange:
     protocol: Mapping[str, Any] | None
     data_change: bool = True
     """False if the added files have exactly the rows of the removed ones. Delta's streams skip such a version."""
+    again: Sequence[DeltaFile] = ()
+    """Files that the log has with other statistics."""
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.metadata or self.protocol)
+        return bool(self.added or self.removed or self.metadata or self.protocol or self.again)
+
+    def without_statistics(self) -> "DeltaChange":
+        """The same, in fewer bytes."""
+        added, again = ([it._replace(statistics=None) for it in files] for files in (self.added, self.again))
+        return replace(self, added=added, again=again)
 
 
-def metadata_of(table_id: str, schema: DeltaSchema) -> dict[str, Any]:
+_KEPT = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
+"""A vacuum of another tool deletes files that the log lacks and that are older. Those of commits which are not
+published yet may have any age."""
+
+
+def metadata_of(table_id: str, schema: DeltaSchema, bounded: Collection[str]) -> dict[str, Any]:
+    """`bounded` are the columns of which each file has both bounds, or only nulls.
+
+    delta-rs takes a bound that is missing beside others for one that no value fulfils, so all other columns are
+    withheld from it.
+    """
+    named = [name for name in schema.kinds if name in bounded]
+    skipping = {"delta.dataSkippingStatsColumns": ",".join(named)} if named else {_NONE_SKIPPED: "0"}
     return {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema.text,
         "partitionColumns": list(schema.partition_columns),
-        "configuration": {},
+        "configuration": {**_KEPT, **skipping},
     }
+
+
+_NONE_SKIPPED = "delta.dataSkippingNumIndexedCols"
 
 
 def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in _COMPARED)
 
 
-_COMPARED = ("id", "schemaString", "partitionColumns")
+_COMPARED = ("id", "schemaString", "partitionColumns", "configuration")
 
 
 def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -386,7 +423,8 @@ def encode_version(change: DeltaChange, mark: Mark, *, tids: Sequence[str], engi
     data_change, body = change.data_change, BytesIO()
     removes = ({"remove": removal(path, now_ms, data_change=data_change)} for path in change.removed)
     adds = ({"add": addition(file, data_change=data_change)} for file in change.added)
-    for action in chain(first, removes, adds):  # a million of them take a gigabyte
+    again = ({"add": addition(file, data_change=False)} for file in change.again)
+    for action in chain(first, removes, adds, again):  # a million of them take a gigabyte
         line = f"{_ENCODER.encode(action)}\n".encode()
         if len(line) > MOST_LINE_BYTES:
             raise InvalidInputError(

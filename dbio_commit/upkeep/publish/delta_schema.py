@@ -8,15 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import canonical
-from dbio_commit.protocol.types import Family, type_of
+from dbio_commit.protocol.types import Family, decimal_digits, type_of
 from dbio_commit.protocol.types.bounds import Scalar
 
 
@@ -31,6 +32,8 @@ class DeltaSchema:
     partition_columns: tuple[str, ...]
     features: frozenset[str]
     """The table features that its types need, of readers and of writers."""
+    ordered: frozenset[str] = frozenset()
+    """The columns by whose bounds readers may skip files: not nested, of an ordered type, with a plain name."""
 
     def name_of(self, column: str) -> str | None:
         """The column as the schema spells it. dbio ignores case, and other tools do not."""
@@ -76,7 +79,19 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
             f"the recorded columns of {where} lack the partition column {partition_columns[columns.index('')]!r:.100}; "
             "overwrite the table with all of its columns"
         )
-    return DeltaSchema(found.text, kinds, columns, found.features)
+    ordered = frozenset(
+        name
+        for name, kind in kinds.items()
+        if (row := type_of(kind)) and row.family in _ORDERED and _PLAIN_NAME.fullmatch(name) and name not in columns
+    )
+    return DeltaSchema(found.text, kinds, columns, found.features, ordered)
+
+
+_ORDERED = frozenset(
+    {Family.INTEGER, Family.FLOAT, Family.DECIMAL, Family.TEXT, Family.DATE, Family.INSTANT, Family.LOCAL_TIME}
+)
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""Other names in the list of such columns are not understood by all readers."""
 
 
 # --- partition values ---------------------------------------------------------------------------------------------
@@ -111,13 +126,23 @@ _EXACT_DIGITS = 15
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> str | None:
-    """`stats` of a file, JSON as text; None if its writer counted no rows. `columns` are those in the file."""
+class FileStatistics(NamedTuple):
+    """What a file's `stats` say."""
+
+    text: str
+    """JSON."""
+    bounded: frozenset[str]
+    """The columns of which it has both bounds, or only nulls."""
+
+
+def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> FileStatistics | None:
+    """None if the writer of the file counted no rows. `columns` are those in the file."""
     if rows is None:
         return None
     low: list[str] = []
     high: list[str] = []
     nulls: list[str] = []
+    bounded = {*schema.ordered} if rows == 0 else set[str]()
     for column, bounds in columns.items():
         name = schema.name_of(column)
         if name is None or not isinstance(
@@ -131,9 +156,11 @@ def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSch
             high.append(f"{key}:{most}")
         if bounds.nulls is not None:
             nulls.append(f"{key}:{bounds.nulls}")
+        if (least is not None and most is not None) or bounds.nulls == rows:
+            bounded.add(name)
     kept = {"minValues": low, "maxValues": high, "nullCount": nulls}
     more = "".join(f',"{name}":{{{",".join(values)}}}' for name, values in kept.items() if values)
-    return f'{{"numRecords":{rows}{more}}}'
+    return FileStatistics(f'{{"numRecords":{rows}{more}}}', frozenset(bounded))
 
 
 def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
@@ -155,7 +182,7 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
         case Family.LOCAL_TIME, str() if not bound.endswith("Z"):
             return _instant(bound, up=up)
         case Family.DECIMAL, str():
-            return _decimal(bound)
+            return _decimal(bound, kind, up=up)
         case _, bool():  # Delta has no bounds of booleans
             return None
         case Family.INTEGER, int() if -(1 << 63) <= bound < 1 << 63:
@@ -165,8 +192,13 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
     return None
 
 
-def _decimal(bound: str) -> str | None:
-    return bound if _PLAIN.fullmatch(bound) and sum(map(str.isdigit, bound)) <= _EXACT_DIGITS else None
+def _decimal(bound: str, kind: str, *, up: bool) -> str | None:
+    """The bound rounded outwards to so many digits, unless the type has no such number."""
+    digits = decimal_digits(kind)
+    if digits is None or not _PLAIN.fullmatch(bound):
+        return None
+    found = Decimal(bound).normalize(Context(prec=_EXACT_DIGITS, rounding=ROUND_CEILING if up else ROUND_FLOOR))
+    return f"{found:f}" if found.copy_abs() < Decimal(10) ** (digits[0] - digits[1]) else None
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -174,12 +206,17 @@ _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
 def _instant(bound: str, *, up: bool) -> str | None:
-    """The bound rounded outwards to a millisecond, the finest unit in Delta."""
+    """The bound rounded outwards to a millisecond, the finest unit in Delta.
+
+    Delta itself cuts off, and its readers know. So the last millisecond of the year 9999 stands for what is in it.
+    """
     zone = "Z" if bound.endswith("Z") else ""
     try:
         moment = datetime.fromisoformat(bound.removesuffix("Z"))
-        inside = timedelta(microseconds=moment.microsecond % 1000)
-        moment += (_MILLISECOND - inside if up else -inside) if inside else timedelta(0)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    inside = timedelta(microseconds=moment.microsecond % 1000)
+    moment -= inside
+    if up and inside and moment <= datetime.max - _MILLISECOND:
+        moment += _MILLISECOND
     return json.dumps(f"{moment.isoformat(timespec='milliseconds')}{zone}")

@@ -1,13 +1,14 @@
-"""Which readers of a published Delta log fail because of names: the table's path, its columns, its directories. Pure.
+"""Which readers of a publication fail because of names: the table's path, its columns, its directories. Pure.
 
 docs/ENGINES.md has the same as a table, and `tests/integration/test_engines.py` tries the readers. A table stays
 readable for all others, and for dbio itself.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dbio_commit.protocol import names
+from dbio_commit.protocol.types import decimal_digits
 
 _ON_DISK = re.compile(r"[^\x21-\x7e]|[%#?{}]")
 """Characters of a path on a disk with which Polars finds no file: it looks for them as a URL escapes them."""
@@ -20,9 +21,15 @@ _MOVE = "a path of ASCII letters, digits and - _ . is read by all"
 
 
 def find_limits(
-    url: str, *, is_disk: bool, partition_columns: Sequence[str], directories: Iterable[str] = ()
+    url: str,
+    *,
+    is_disk: bool,
+    partition_columns: Sequence[str],
+    directories: Sequence[str] = (),
+    decimals: Collection[str] = (),
 ) -> list[str]:
-    """One line for each reason. `url` is the table's root, `directories` are those of live files.
+    """Of a Delta log: one line for each reason. `url` is the table's root, `directories` are those of live files, and
+    `decimals` the partition columns of this type.
 
     Only the first of the directories with a problem is named.
     """
@@ -34,13 +41,49 @@ def find_limits(
             f"Polars does not find the files in directories such as {odd!r:.200}, since an object's key may have no "
             "space and no other character than ASCII there; partition by other values, or use another reader"
         )
+    negative = next((it for it in directories if _has_negative(it, decimals)), None)
+    if negative is not None:
+        found.append(
+            "delta-rs fails at decimals below zero with digits after the point as partition values, such as in "
+            f"{negative!r:.200}, in to_pyarrow_table, to_pyarrow_dataset and to_pandas; its queries in SQL, and other "
+            "engines, read the table"
+        )
     return found
 
 
-def limited_directories(paths: Iterable[str]) -> list[str]:
-    """The first directory with such a problem, if there is one. `paths` are those of files."""
-    first = next(filter(_IN_KEYS.search, paths), None)
-    return [] if first is None else [names.split(first)[0]]
+def limits_of_iceberg(partition_columns: Sequence[str]) -> list[str]:
+    """The same of a table that is published as an Iceberg table."""
+    if not partition_columns:
+        return []
+    return [
+        f"PyIceberg finds no rows by a filter on a partition column, such as {partition_columns[0]!r:.100}, that the "
+        "scan does not select: let selected_fields name it, too"
+    ]
+
+
+def decimal_columns(kinds: Mapping[str, str | None]) -> list[str]:
+    """Those of the partition columns that are decimals, by their types."""
+    return [name for name, kind in kinds.items() if kind and decimal_digits(kind)]
+
+
+def limited_directories(paths: Iterable[str], decimals: Collection[str] = ()) -> list[str]:
+    """The first directory with each of the problems of directories, if there is one. `paths` are those of files."""
+    odd: str | None = None
+    negative: str | None = None
+    for path in paths:
+        directory = names.split(path)[0]
+        odd = directory if odd is None and _IN_KEYS.search(path) else odd
+        negative = directory if negative is None and decimals and _has_negative(directory, decimals) else negative
+    return [it for it in (odd, negative) if it is not None]
+
+
+_NEGATIVE = re.compile(r"-[0-9]*\.[0-9]*[1-9][0-9]*")
+
+
+def _has_negative(directory: str, decimals: Collection[str]) -> bool:
+    """Whether the directory names a decimal below zero with digits after the point."""
+    values = names.parse_partition(directory).items()
+    return any(name in decimals and text is not None and _NEGATIVE.fullmatch(text) for name, text in values)
 
 
 def _of_root(root: str, is_disk: bool) -> list[str]:

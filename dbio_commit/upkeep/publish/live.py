@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.clock import Clock, Moment
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import read_last_erasure
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import misplaced
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import Bounds, bounds_of
@@ -25,10 +28,16 @@ class Live:
 
     snapshot: Snapshot
     table_id: str
+    looked: Moment
+    """When the publisher began to look at what is published. It took the snapshot after that."""
 
     def paths(self) -> Iterator[str]:
         """The paths of the live files."""
         return (file.path for file in self.snapshot.files)
+
+    def is_erased(self, store: Store) -> bool:
+        """Whether rows were erased since the snapshot was taken."""
+        return read_last_erasure(store, self.table_id) != last_erasure_of(self.snapshot)
 
     def refuse_unread(self, files: Sequence[DataFile] | None = None) -> None:
         """Raises InvalidInputError for a file, of these or of all, on whose partition values readers do not agree."""
@@ -47,6 +56,36 @@ class Live:
             removed=removed,
             is_new=is_new,
         )
+
+
+def withdraw_if_dropped(store: Store, live: Live, made: Mapping[str, bytes]) -> None:
+    """Publishers call this when they have created objects, given by path and body: one request.
+
+    If the table was dropped since the snapshot, deletes these objects again and raises CommitConflictError. They name
+    files that are gone, and another table may be here by now. Rules: PROTOCOL.md 14.1.
+    """
+    now = store.stat_log(names.DESCRIPTOR, names.DROPPED)
+    if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and names.DROPPED not in now:
+        return
+    for path, body in made.items():
+        store.delete_same(path, body)
+    raise CommitConflictError(
+        f"{store.url} was dropped while it was published, so this publication was withdrawn; if there is another table "
+        "now, publish it again"
+    )
+
+
+def names_absent(store: Store, publication: str, path: str | None, format: Format) -> list[str]:
+    """The problem that a publication without a table's id names a file, at `path`, that does not exist.
+
+    Then the publication is of another table that was here before, or so old that vacuum has deleted its files.
+    """
+    if path is None or store.stat_many([path]) != [None]:
+        return []
+    return [
+        f"{store.url_of(publication)} names {path[:300]!r}, which does not exist: it is old, or of a table that was "
+        f"here before, and its readers fail. `dbio publish --to {format}` repairs it"
+    ]
 
 
 def columns_of(store: Store, live: Live) -> Mapping[str, Any]:
@@ -71,8 +110,10 @@ class Described(NamedTuple):
 
 
 def describe(part: Snapshot) -> list[Described]:
-    """The files of a slice of a snapshot, each once."""
+    """The files of a slice of a snapshot, each once. Raises CorruptMarkerError for one outside of all partitions."""
     live, found = {file.path: file for file in part.files}, dict[str, Described]()
+    if wrong := next((it for it in live.values() if tuple(it.partition) != part.partition_columns), None):
+        raise misplaced(part.url, wrong, part.partition_columns)
     for commit in part.decided:
         if live.keys().isdisjoint(commit.marker.added):
             continue
@@ -86,12 +127,15 @@ def describe(part: Snapshot) -> list[Described]:
     return list(found.values())
 
 
-def read_live(store: Store, clock: Clock) -> Live:
-    """The current state of the table. Raises InvalidInputError if it is no dbio table, and as `read_snapshot` does."""
+def read_live(store: Store, clock: Clock, looked: Moment) -> Live:
+    """The current state of the table, for a publisher that has looked at this moment.
+
+    Raises InvalidInputError if it is no dbio table, and as `read_snapshot` does.
+    """
     snapshot = read_snapshot(store, clock)
     if snapshot.table_id is None:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so that it has no single state that could be published; "
             "`dbio adopt` makes it a table"
         )
-    return Live(snapshot, snapshot.table_id)
+    return Live(snapshot, snapshot.table_id, looked)

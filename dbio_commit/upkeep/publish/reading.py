@@ -1,4 +1,4 @@
-"""Reads objects of publications: at most their listed size, and large ones in parts."""
+"""Reads objects of publications: exactly their listed size, and large ones in parts."""
 
 import io
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store import Store
+from dbio_commit.store.contract import cut_short
 from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_LINE_BYTES, refuse_large, too_much
 
 _BUFFER_BYTES = 8 * 1024**2
@@ -18,13 +19,16 @@ _HEAD_BYTES = 256 * 1024
 
 
 def read_whole(store: Store, entry: Entry) -> bytes:
-    """The body. Raises CorruptMarkerError if it is larger than the limit, or than it was listed."""
+    """The body. Raises CorruptMarkerError if it is larger than the limit or than it was listed, StoreError if smaller."""
     refuse_large([entry], where=store.url_of(entry.path), most=MOST_BYTES)
-    return store.get(entry.path, limit_bytes=entry.size)
+    body = store.get(entry.path, limit_bytes=entry.size)
+    if len(body) < entry.size:
+        raise cut_short(store.url_of(entry.path), len(body), entry.size)
+    return body
 
 
 def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
-    """The lines, with their ends. Raises CorruptMarkerError as `read_whole` does, and for a line that is too long."""
+    """The lines, with their ends. Raises as `read_whole` does, and CorruptMarkerError for a line that is too long."""
     where, left = store.url_of(entry.path), entry.size
     with _open(store, entry) as stream:
         while line := stream.readline(MOST_LINE_BYTES + 1):
@@ -32,6 +36,8 @@ def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
             if left < 0 or len(line) > MOST_LINE_BYTES:
                 raise too_much(where)
             yield line
+    if left:  # lines that are missing would be taken for files that are not there
+        raise cut_short(where, entry.size - left, entry.size)
 
 
 def read_head(store: Store, entry: Entry) -> Iterator[bytes]:

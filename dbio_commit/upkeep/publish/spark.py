@@ -18,7 +18,8 @@ from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import memory_of, refuse_unreadable
-from dbio_commit.upkeep.publish.live import Live
+from dbio_commit.upkeep.publish.live import Live, names_absent, withdraw_if_dropped
+from dbio_commit.upkeep.publish.lookout import Lookout
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines
 from dbio_commit.upkeep.publish.remembered import TableKey, find, keep, keep_new
@@ -85,13 +86,22 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     body = encode_list(root, live.snapshot.files).encode()
     path = list_path(number)
     refuse_unreadable(body, where=store.url_of(path))
-    if not store.put_if_absent(path, body) and not is_there(store, path, body):
-        return None
+    with Lookout(clock, live.looked).creating(
+        lambda: look(store).last > last,
+        is_useless=lambda: look(store).last > number,
+        undo=lambda: store.delete_many([path]),
+        is_erased=partial(live.is_erased, store) if last < 0 else None,
+    ):
+        if not store.put_if_absent(path, body) and not is_there(store, path, body):
+            return None
+    withdraw_if_dropped(store, live, {path: body})
     key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
     keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many(
         [entry.path for other, entry in listing.lists.items() if other < last]
     )  # a list that stays does no harm
+    key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
+    keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
     return published(number, is_new=True)
 
 
@@ -142,14 +152,14 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         if listing.last < 0:
             return []
         entry, root = listing.lists[listing.last], root_url(store, s3="s3a")
-        elsewhere = _read(store, listing, root, table_id).elsewhere
+        listed = _read(store, listing, root, table_id)
     except (UnsupportedTableError, CorruptMarkerError, InvalidInputError) as error:
         return [str(error)]
-    if elsewhere is None:
-        return []
+    if listed.elsewhere is None:
+        return names_absent(store, entry.path, min(listed.paths, default=None), Format.SPARK)
     return [
-        f"{store.url_of(entry.path)} names {elsewhere[:300]!r}, and the table is at {root}: Spark reads the old place. "
-        "`dbio publish --to spark` mends it"
+        f"{store.url_of(entry.path)} names {listed.elsewhere[:300]!r}, and the table is at {root}: Spark reads the old "
+        "place. `dbio publish --to spark` mends it"
     ]
 
 

@@ -33,7 +33,8 @@ from dbio_commit.upkeep.publish.bounds import (
     refuse_unreadable,
     too_much,
 )
-from dbio_commit.upkeep.publish.live import Live, read_live
+from dbio_commit.upkeep.publish.live import Live, names_absent, read_live, withdraw_if_dropped
+from dbio_commit.upkeep.publish.lookout import Lookout, OvertakenError
 from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.upkeep.publish.urls import root_url
 
@@ -109,12 +110,24 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         number = listing.last + 1
+        looked = clock.moment()
         if store.put_if_absent(claim_path(number), b""):
             # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
             # have written manifests until now.
-            live = read_live(store, clock)
-            before = _read(store, look(store).manifests)
-            more, less = _write(store, before, manifests(live, root))
+            live = read_live(store, clock, looked)
+            before, wanted = _read(store, look(store).manifests), manifests(live, root)
+            try:
+                more, less = _write(store, before, wanted, number, Lookout(clock, looked))
+                withdraw_if_dropped(store, live, {claim_path(number): b"", **wanted})
+            except OvertakenError:
+                listing, is_last = look(store), False
+                continue
+            except CommitConflictError:
+                listing, is_last = look(store), False
+                if not listing.claims:
+                    raise
+                live = read_live(store, clock, looked)  # another table, whose manifests were replaced
+                continue
             added, removed = added + more, removed + less
             listing = look(store)
             is_last = listing.last <= number
@@ -123,7 +136,7 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
                 _remove(store, [entry.path for entry in older if not entry.size])  # an object with a body is no claim
                 return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
         else:
-            listing, live = look(store), read_live(store, clock)
+            listing, live = look(store), read_live(store, clock, looked)
     raise CommitConflictError(
         f"other processes published {store.url} as manifests {_ATTEMPTS} times meanwhile; let only one process "
         "publish, then try again"
@@ -163,12 +176,20 @@ def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
     return told
 
 
-def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> tuple[int, int]:
-    """Returns how many files were added and removed."""
+def _write(
+    store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes], claim: int, lookout: Lookout
+) -> tuple[int, int]:
+    """Returns how many files were added and removed. Raises OvertakenError if that takes long, and another publisher
+    has a higher claim."""
     changed = [(path, body) for path, body in wanted.items() if before.get(path) != body]
     for path, body in changed:
         refuse_unreadable(body, where=store.url_of(path))
-    store.in_parallel(lambda it: store.replace(*it), changed)
+
+    def replace(it: tuple[str, bytes]) -> None:
+        lookout.look(lambda: look(store).last > claim)
+        store.replace(*it)
+
+    store.in_parallel(replace, changed)
     _remove(store, [path for path in before if path not in wanted])
     old, new = (set(b"".join(bodies.values()).splitlines()) for bodies in (before, wanted))
     return len(new - old), len(old - new)
@@ -190,13 +211,13 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         if path is None:
             return []
         root = root_url(store, s3="s3")
-        line = store.get_range(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
+        line = store.get_some(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
     except ObjectNotFoundError:  # replaced, or deleted
         return []
     except (InvalidInputError, CorruptMarkerError) as error:
         return [str(error)]
-    if line.startswith(root):
-        return []
+    if line.startswith(f"{root}/"):
+        return names_absent(store, path, line.removeprefix(f"{root}/").strip(), Format.SYMLINK)
     return [
         f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
         "old place. `dbio publish --to symlink` repairs it"

@@ -109,6 +109,29 @@ def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[s
     return _render(subjects, at=at, back="", link=link)
 
 
+def rendered(
+    subjects: Sequence[Subject],
+    render: Callable[[Sequence[Subject]], str],
+    failed: Callable[[Subject, Exception], None],
+) -> tuple[str, Sequence[Subject]]:
+    """The page, and what it shows. A table that cannot be rendered is shown without details, so that the page shows the
+    others, and is passed to `failed`."""
+    try:
+        return render(subjects), subjects
+    except Exception:  # find out which tables cannot be rendered
+
+        def shown(it: Subject) -> Subject:
+            try:
+                render([it])
+            except Exception as error:
+                failed(it, error)
+                return Subject(name=it.name, note="It cannot be shown; see the log", failed=True, has_page=it.has_page)
+            return it
+
+        left = [shown(it) for it in subjects]
+        return render(left), left
+
+
 def _render(subjects: Sequence[Subject], *, at: datetime, back: str, link: Callable[[str], str] | None) -> str:
     return _TEMPLATE.render(
         subjects=worst_first(subjects),

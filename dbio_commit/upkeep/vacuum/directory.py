@@ -38,7 +38,8 @@ class DirectoryVacuum:
         # Each step is complete in all directories before the next: a marker is deleted after what it hides.
         markers = [marker for it in directories for marker in plan.start_markers(it, horizons)]
         gone |= self._hands.delete(self._still_empty(markers))
-        gone |= self._hands.delete([marker for it in directories for marker in plan.queued_markers(it, horizons, gone)])
+        queued = [marker for it in directories for marker in plan.queued_markers(it, horizons, gone)]
+        gone |= self._hands.delete(plan.without_the_last(directories, queued, gone))
         gone |= self._hands.delete([queue for it in directories for queue in plan.queues(it, horizons, gone)])
         for it in directories:
             self._put_queue(it.path, plan.to_queue(it, horizons, gone))

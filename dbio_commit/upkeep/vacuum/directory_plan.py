@@ -154,6 +154,27 @@ def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> lis
     return [*found.values(), *checksums(it.entries.values(), found.values())]
 
 
+def without_the_last(
+    directories: Iterable[DbioDirectory], queued: Sequence[Candidate], gone: Set[str]
+) -> Sequence[Candidate]:
+    """The queued markers without the newest commit marker, if no data file and no other marker would be left.
+
+    Otherwise readers, which see an empty table, would find nothing there afterwards.
+    """
+    left = {
+        names.join(it.path, name): entry
+        for it in directories
+        for name, entry in it.entries.items()
+        if names.is_data_file(name) or _may_be_queued(name)
+    }
+    leaving = {candidate.path for candidate in queued}
+    if left.keys() - gone - leaving:
+        return queued
+    committed = [path for path in left.keys() & leaving if _kind(left[path]) is Kind.COMMITTED]
+    last = max(committed, key=lambda path: (left[path].modified, path), default=None)
+    return [candidate for candidate in queued if candidate.path != last]
+
+
 def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candidate]:
     """The queues whose listed markers are all gone."""
     found: list[Candidate] = []

@@ -18,12 +18,14 @@ from dbio_commit.base.errors import (
     TransactionStateError,
     UnsupportedTableError,
 )
+from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.directory_root import refuse_nested
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.roots import read_snapshot
-from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read_numbered_checkpoint
+from dbio_commit.log.listing import are_many, is_of_table, read_begun_of, read_checkpoint, read_numbered_checkpoint
+from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
@@ -43,11 +45,16 @@ from dbio_commit.upkeep.vacuum.table_plan import Judge, NeededMarkers, PurgeBy
 from dbio_commit.upkeep.vacuum.work import chunks
 from dbio_commit.upkeep.walk import Levels, Share, divide
 
+_log = get_logger(__name__)
+
 ABORT_BATCH = 1000
 """How many transactions are aborted with one read of the checkpoint. The caller may stop the vacuum between batches."""
 
 MOST_ABORTS = 10_000
 """The most transactions that one run aborts. Jobs do not leave more start markers between two runs."""
+
+_MOST_STARTS = 100
+"""Of how many transactions that are to be aborted the start markers are read, the oldest first, for warnings."""
 
 MOST_UNKNOWN = 100_000
 """How many files of unknown transactions are judged by one later snapshot."""
@@ -98,7 +105,7 @@ class TableVacuum:
             # To the end, since what is not covered is in memory during the whole vacuum.
             self._hands.checkpoint = catch_up(self._store, self._clock, to_the_end=True)
         snapshot = read_snapshot(self._store, self._clock)
-        late = plan.timed_out(snapshot, self._hands.horizons)
+        late = self._without_lost(snapshot, plan.timed_out(snapshot, self._hands.horizons))
         if self._hands.dry_run:
             self._hands.aborted, self._hands.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
         elif late:
@@ -121,6 +128,28 @@ class TableVacuum:
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
+
+    def _without_lost(self, snapshot: Snapshot, late: Sequence[str]) -> list[str]:
+        """Those that are aborted: all but the transactions that were certainly decided. Warns of what may be lost."""
+        lost = find_decided(self._store, snapshot, late)
+        due = [tid for tid in late if tid not in lost]
+        started = {tid: snapshot.log.started[tid] for tid in due[:_MOST_STARTS]}
+        found = find_probable(snapshot, read_begun_of(self._store, started, table_id=snapshot.table_id))
+        warnings = [
+            f"{names.committed(tid)} is gone, and the transaction was decided: {why}. It is not aborted, and its files "
+            f"stay. {BRING_BACK[0].upper()}{BRING_BACK[1:]}"
+            for tid, why in lost.items()
+        ]
+        warnings += [
+            f"{tid} is pending since {snapshot.log.started[tid].modified.isoformat(timespec='seconds')}, and is "
+            f"aborted, but {why}. If its writer had reported a commit, somebody has deleted "
+            f"{names.committed(tid)}: bring it and the files back, see docs/OPERATIONS.md"
+            for tid, why in found.items()
+        ]
+        for warning in warnings:  # before files are deleted
+            _log.warning("%s: %s", self._store.url, warning)
+        self._hands.warnings += warnings
+        return due
 
     def _delete_files(self, snapshot: Snapshot) -> Left:
         """Deletes what is due, one share of the table after the other. Returns what is left of the garbage."""

@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
+from dbio_commit.upkeep.report import charts
+from dbio_commit.upkeep.report.health import look
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import ESCAPE, HOSTILE, append, dbio, dbio_json, process
 from tests.reports import Page
@@ -48,6 +51,32 @@ def test_report_shows_how_far_streams_are_behind_the_table_that_they_read(
     result = dbio("report", other.url, "-o", tmp_path / "none.html", "--stream", checkpoint)
     assert result.exit_code == 2
     assert "is no checkpoint of a stream" in result.stderr
+
+
+@pytest.mark.parametrize("fails", ["look", "render"])
+def test_a_table_on_which_dbio_itself_fails_ends_no_page(
+    fails: str, table: Table, plain: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, {"1": 10})
+    columns = charts.columns
+
+    def failing_look(snapshot: Any, **facts: Any) -> Any:
+        if snapshot.url == table.url and fails == "look":
+            raise OverflowError("date value out of range")
+        return look(snapshot, **facts)
+
+    def failing_chart(*args: Any, **facts: Any) -> Any:
+        if fails == "render":
+            raise OverflowError("date value out of range")
+        return columns(*args, **facts)
+
+    monkeypatch.setattr("dbio_commit.cli.report.look", failing_look)
+    monkeypatch.setattr(charts, "columns", failing_chart)
+    result = dbio("report", table.url, plain, "-o", file)
+    assert result.exit_code == 1
+    text = Page(file.read_text()).text
+    assert ("dbio-commit fails with OverflowError" if fails == "look" else "It cannot be shown") in text
+    assert str(plain) in text
 
 
 def test_a_path_that_is_no_table_is_a_section_and_an_exit_code(table: Table, tmp_path: Path, file: Path) -> None:

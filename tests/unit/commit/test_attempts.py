@@ -24,12 +24,12 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.commit.begin import begin
-from dbio_commit.commit.draft import Terms, encode_begun
+from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.turns import TRUST_S
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App, Begun, decode_begun
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import publish_as_set
 from tests.builders import versions_of
@@ -78,6 +78,7 @@ def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(tabl
         Begun(
             table_id=table_id,
             app=App(id="nightly", version=7),
+            takes_turn=True,
             provenance=ours.terms.provenance,
             job=ours.terms.job,
         ),
@@ -90,7 +91,7 @@ def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(tabl
 def test_what_a_start_marker_says_is_read_back(id: str, version: int, job: str) -> None:
     try:
         app = App(id=id, version=version)
-        body = encode_begun(app, job, Origin("a table"))
+        body = encode(Begun(table_id="a table", app=app, job=job))
     except (ValueError, InvalidInputError):
         return  # no text that UTF-8 holds
     assert decode_begun(body, where="here") == Begun(table_id="a table", app=app, job=job)
@@ -328,7 +329,7 @@ def test_a_tid_that_another_has_claimed_is_not_shared(table: Table, store: Memor
     write(table)
     for job in (None, "another job"):
         terms = unclaimed(table, 3)
-        body = encode_begun(App(id=QUERY, version=3), job, terms.origin) if job else b""
+        body = replace(terms, job=job).begun if job else b""
         store.put(names.started(terms.tid), body)
         with pytest.raises(StoreError, match="from another writer; write again"):
             write_as_task(table, terms)

@@ -3,6 +3,8 @@
 Rules: PROTOCOL.md 9.9.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from dbio_commit import CommitConflictError, Table
 from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin
-from dbio_commit.commit.isolation import Read, _is_blind
+from dbio_commit.commit.isolation import Read, is_blind
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.publish import publish_as_set
@@ -65,5 +68,35 @@ def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
 
 def test_a_commit_of_dbio_that_is_known_to_have_removed_files_is_no_blind_append(clock: ManualClock) -> None:
     marker = CommitMarker(added=["a"], removed=[])
-    assert _is_blind(Decided(clock.now(), "1", marker))
-    assert not _is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
+    assert is_blind(Decided(clock.now(), "1", marker))
+    assert not is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
+
+
+def test_a_rewrite_may_allow_only_some_of_the_commits_since_it_has_read_the_table(
+    table: Table, clock: ManualClock
+) -> None:
+    """As one does whose new rows follow from rows of the table: others may append, and remove nothing."""
+    write(table)
+
+    def rewrite(meanwhile: Callable[[], object]) -> None:
+        clock.advance(timedelta(minutes=1))
+        seen = table.snapshot()
+
+        def check(now: Snapshot) -> None:
+            refuse_changed(now.transactions, seen.etag, moment_s=2, known_since=None, where=now.url, but=is_blind)
+
+        with table.begin("rewrite") as transaction:
+            stage(table, transaction, b"new")
+            transaction.goes_by(replace(of_all_rows(seen, "write_serializable"), check=check))
+            meanwhile()
+            transaction.commit()
+
+    def remove() -> None:
+        with table.begin("rewrite") as removal:
+            removal.remove(sorted(live(table))[:1])
+
+    rewrite(lambda: write(table, bodies=[b"appended"]))
+    assert len(live(table)) == 3
+    with pytest.raises(CommitConflictError, match="the state that this write is based on"):
+        rewrite(remove)
+    assert len(live(table)) == 2

@@ -12,6 +12,7 @@ import pytest
 from dbio_commit.base.errors import AccessDeniedError, CommitConflictError, TransactionAbortedError
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -92,7 +93,7 @@ def hold_a_turn(table: Table, *, at: str) -> Transaction:
     assert isinstance(store, MemoryStore)
     store.before = fail_with(AccessDeniedError("stop"), "put_if_absent", names.committed(holder.tid))
     with pytest.raises(AccessDeniedError):
-        holder.commit(columns(at))
+        holder.commit(columns(*at))
     heal(store)
     return holder
 
@@ -125,7 +126,7 @@ def test_to_begin_beside_a_turn_at_work_takes_few_requests_and_the_schema_of_the
         for transaction in before:
             stage(table, transaction)
             transaction.commit(columns("a"))
-    holder = hold_a_turn(table, at="z")
+    holder = hold_a_turn(table, at="ab")
     with calls_to(store) as calls:
         transaction = table.begin()
     assert transaction.terms.metadata == Metadata(columns("a", "b"), 2)
@@ -133,8 +134,8 @@ def test_to_begin_beside_a_turn_at_work_takes_few_requests_and_the_schema_of_the
     assert len([path for operation, path in calls if operation == "get"]) == 2  # the turn, and its holder's decision
     stage(table, transaction)
     assert transaction.commit(columns("a", "b")).marker.dbio_commit.turn is None  # type: ignore[union-attr]
-    holder.commit(columns("z"))
-    assert schema_of(table) == columns("z")
+    holder.commit(columns("a", "b"))
+    assert schema_of(table) == columns("a", "b")
 
 
 def test_a_change_of_schema_loses_against_an_overwrite_with_another(table: Table) -> None:
@@ -146,25 +147,88 @@ def test_a_change_of_schema_loses_against_an_overwrite_with_another(table: Table
     assert schema_of(table) == columns("z")
 
 
-def test_an_overwrite_sets_its_own_schema_whatever_was_changed_meanwhile(table: Table) -> None:
+def test_an_overwrite_that_changes_columns_sets_them_whatever_was_changed_meanwhile(table: Table) -> None:
     write(table, schema=columns("a"))
     overwriting = table.begin("overwrite")
-    write(table, schema=columns("a", "b"))
-    overwriting.commit(columns("a"))
-    assert schema_of(table) == columns("a")
+    write(table, "overwrite", schema=columns("c"))
+    overwriting.commit(columns("b"))
+    assert schema_of(table) == columns("b")
     assert live(table) == set()
 
 
-def test_a_blind_append_beside_a_change_records_the_schema_that_it_saw_and_changes_nothing(table: Table) -> None:
+def test_an_overwrite_with_the_columns_that_it_saw_does_not_undo_a_change_of_columns(table: Table) -> None:
+    write(table, schema=columns("a"))
+    overwriting = table.begin("overwrite")
+    write(table, schema=columns("a", "b"))
+    with pytest.raises(CommitConflictError, match="schema"):
+        overwriting.commit(columns("a"))
+    assert schema_of(table) == columns("a", "b")
+
+
+def test_a_blind_append_records_the_schema_as_it_is_before_its_marker(table: Table) -> None:
     write(table, schema=columns("a"))
     append = table.begin()
     stage(table, append, b"older")
-    write(table, "overwrite", bodies=[b"new"], schema=columns("b"))
+    write(table, "overwrite", bodies=[b"new"], schema=columns("a", "b"))
     commit = append.commit(columns("a"))
-    assert commit.schema == columns("a")
-    assert schema_of(table) == columns("b")
+    assert commit.schema == columns("a", "b")
     assert contents(table) == [b"new", b"older"]
     assert table.begin().terms.metadata.schema == table.snapshot().schema
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite_partitions"])
+@pytest.mark.parametrize("app", [None, ("job", 1)])
+def test_files_that_do_not_fit_the_columns_of_an_overwrite_meanwhile_are_refused_by_name(
+    table: Table, operation: Operation, app: Any
+) -> None:
+    write(table, schema=columns("a"))
+    late = table.begin(operation, app=app)
+    stage(table, late, b"older")
+    write(table, "overwrite", bodies=[b"new"], schema=columns("b"))
+    with pytest.raises(CommitConflictError, match="do not fit any more: the table lacks a"):
+        late.commit(columns("a"))
+    assert contents(table) == [b"new"]
+
+
+def test_an_overwrite_that_gives_the_table_other_columns_aborts_blind_appends_only(table: Table) -> None:
+    write(table, schema=columns("a"))
+    blind, once, other = table.begin(), table.begin(app=("job", 1)), table.begin("overwrite")
+    write(table, "overwrite", schema=columns("b"))
+    assert [it.tid for it in table.check().pending] == sorted([once.tid, other.tid])
+    stage(table, blind)
+    with pytest.raises(CommitConflictError, match="schema"):
+        blind.commit(columns("a"))
+
+
+@pytest.mark.parametrize("after", [columns("a", "b"), columns("a")])
+def test_an_overwrite_that_files_of_before_still_fit_aborts_nobody(table: Table, after: Any) -> None:
+    write(table, schema=columns("a"))
+    blind = table.begin()
+    stage(table, blind, b"older")
+    write(table, "overwrite", bodies=[b"new"], schema=after)
+    blind.commit()
+    assert contents(table) == [b"new", b"older"]
+
+
+def test_a_blind_append_waits_for_an_overwrite_that_gives_the_table_other_columns(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table, schema=columns("a"))
+    holder = hold_a_turn(table, at="b")
+    append = table.begin()
+    stage(table, append, b"older")
+    decided = list[str]()
+
+    def decide(operation: str, path: str) -> None:
+        if not decided and path == names.started(holder.tid):
+            decided.append(holder.tid)
+            holder.commit(columns("b"))
+
+    store.before = decide
+    with pytest.raises(CommitConflictError, match="do not fit any more"):
+        append.commit(columns("a"))
+    assert decided
+    assert schema_of(table) == columns("b")
 
 
 def test_an_idempotent_append_beside_a_change_keeps_the_change(table: Table) -> None:

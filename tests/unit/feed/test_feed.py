@@ -312,6 +312,45 @@ def test_a_commit_behind_the_back_of_a_stream_makes_it_fail(books: Books, back: 
     assert [paths(it) for it in told.drain()] == [after]
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_marker_that_was_brought_back_is_not_read_twice(books: Books, which: int) -> None:
+    for _ in range(4):
+        books.add(at=books.now + 2 * HOUR)
+    stream = Stream(books)
+    stream.drain()
+    before = [*books.commits]
+    for lost in (before[:which] + before[which + 1 :], [*before[:which], *before[which + 1 :], before[which]]):
+        books.commits = lost
+        if lost[-1] == before[which]:
+            books.commits[-1] = before[which]._replace(modified=books.now + DAY)
+        with pytest.raises(HistoryLostError, match="1 commits of memory://table that this stream has read have gone"):
+            stream.batch()
+    books.commits = before  # with the time that it had
+    after = books.add(at=books.now + DAY)
+    assert [paths(it) for it in stream.drain()] == [after]
+
+
+def test_a_marker_that_was_brought_back_within_the_margin_is_not_read_twice(books: Books) -> None:
+    for _ in range(4):
+        books.add(at=books.now + MINUTE)
+    stream = Stream(books)
+    stream.drain()
+    books.commits[1] = books.commits[1]._replace(modified=books.now + 10 * MINUTE)
+    after = books.add(at=books.now + DAY)
+    assert [paths(it) for it in stream.drain()] == [after]
+
+
+def test_commits_that_a_checkpoint_may_have_forgotten_are_not_missed(books: Books) -> None:
+    for _ in range(4):
+        books.add(at=books.now + 2 * HOUR)
+    stream = Stream(books)
+    stream.drain()
+    books.now += 25 * DAY
+    del books.commits[0]
+    after = books.add(at=books.now)
+    assert [paths(it) for it in stream.drain()] == [after]
+
+
 def test_a_batch_that_was_planned_fails_where_a_commit_came_behind_its_back(books: Books) -> None:
     books.add()
     end = books.feed().after(STATE)

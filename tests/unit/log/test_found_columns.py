@@ -43,7 +43,7 @@ def test_all_find_the_same_columns(table: Table) -> None:
     spark = infer_schema(table.store, snapshot)
     assert spark is not None
     assert spark.jsonValue() == found
-    assert columns_of(table.store, read_live(table.store, table.clock)) == found
+    assert columns_of(table.store, read_live(table.store, table.clock, table.clock.moment())) == found
     inside = [field for field in found["fields"] if field["name"] != "n"]
     assert _columns(snapshot, table.store) == {"type": "struct", "fields": inside}
 

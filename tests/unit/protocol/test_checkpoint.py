@@ -51,7 +51,9 @@ TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.ju
 COUNTS = st.integers(0, (1 << 63) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 TIDS = st.from_regex(r"[a-z0-9]{1,19}", fullmatch=True)
-SCHEMAS = st.none() | st.sampled_from([columns("a"), columns("a", "b"), {"é": [None, {"x": None}, 1.5]}])
+SCHEMAS = st.none() | st.sampled_from(
+    [columns("a"), columns("a", "b"), {**columns("a"), "é": [None, {"x": None}, 1.5]}]
+)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 BOUNDS = st.builds(Bounds, SCALARS, SCALARS, st.none() | COUNTS)
 
@@ -287,9 +289,10 @@ BAD_BODIES: dict[str, bytes] = {
         HEADER, line(marker={**line(["a"])["marker"], "dbio_commit": ours(files={"size": [1, 2], "rows": [1, 2]})})
     ),
     "schema out of range": packed(
-        {**HEADER, "schemas": [{}]}, {**LINE, "table_schema": 1, "marker": {**LINE["marker"], "dbio_commit": ours()}}
+        {**HEADER, "schemas": [columns("a")]},
+        {**LINE, "table_schema": 1, "marker": {**LINE["marker"], "dbio_commit": ours()}},
     ),
-    "negative schema": packed({**HEADER, "schemas": [{}]}, {**LINE, "table_schema": -1}),
+    "negative schema": packed({**HEADER, "schemas": [columns("a")]}, {**LINE, "table_schema": -1}),
     "the table's schema out of range": packed({**HEADER, "table_schema": 0}, LINE),
     "nested beyond measure": packed(b"[" * 100_000 + b"\n"),
     "not UTF-8": packed(HEADER, b'{"tid": "\xff"}\n'),

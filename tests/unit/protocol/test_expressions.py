@@ -204,6 +204,8 @@ def test_no_text_is_taken_in_part(sql: str) -> None:
         ("transform(tags, t -> t || api_token)", ["tags"], "'api_token'"),
         ("transform(tags, t -> t) || t", ["tags"], "'t', at character 28"),
         ("`current_date`", ["id"], "'`current_date`'"),
+        ("`true`", ["id"], "'`true`'"),
+        ("unknown", ["id"], "'unknown'"),
     ],
 )
 def test_a_name_that_is_no_column_is_refused_where_the_columns_are_known(
@@ -222,9 +224,12 @@ def test_a_name_that_is_no_column_is_refused_where_the_columns_are_known(
         ("zip_with(xs, xs, (x, y) -> x + y)[0] > 3", ["xs"]),
         ("EXTRACT(YEAR FROM d) = 2026 AND d + INTERVAL 1 DAY > current_date", ["d"]),
         ("current_user", ()),
+        ("TRUE OR false AND Null IS NULL", ()),
+        ("CASE WHEN b = true THEN 'x' ELSE NULL END", ["b"]),
+        ("coalesce(b, false) <> TRUE AND `true` > 1", ["b", "true"]),
     ],
 )
-def test_columns_parameters_and_functions_without_brackets_are_known(sql: str, columns: list[str]) -> None:
+def test_columns_parameters_values_and_functions_without_brackets_are_known(sql: str, columns: list[str]) -> None:
     assert problem_of(sql, columns) is None
 
 

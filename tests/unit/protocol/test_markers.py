@@ -70,9 +70,15 @@ def body_with(*, added: int = 0, **more: Any) -> dict[str, Any]:
     return {"added": [f"f{i}" for i in range(added)], "removed": [], "dbio_commit": ours}
 
 
+def columns_of(kind: Any) -> dict[str, Any]:
+    """A schema with a column of this type."""
+    return {"type": "struct", "fields": [{"name": "x", "type": kind}]}
+
+
 # --- round trips --------------------------------------------------------------------------------------------------
 
 COUNTS = st.integers(0, (1 << 63) - 1)
+CLOCKS = st.datetimes(datetime(1900, 1, 1), datetime(8999, 12, 31), timezones=st.just(UTC))
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False, allow_infinity=False)
 ) | st.text(max_size=8)
@@ -112,7 +118,7 @@ def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
         info,
         operation=st.sampled_from(["append", "overwrite", "overwrite_partitions", "rewrite"]),
         commit_id=st.text(),
-        timestamp=st.datetimes(timezones=st.just(UTC)),
+        timestamp=CLOCKS,
         turn=st.none() | COUNTS,
         app=st.none() | st.builds(App, id=st.text(min_size=1, max_size=50), version=COUNTS),
         metrics=st.dictionaries(st.text(), st.integers()),
@@ -135,7 +141,10 @@ def test_null_partition_values_survive_beside_the_text_null() -> None:
 
 
 def test_schema_keeps_its_nulls_and_its_key() -> None:
-    schema = {"type": "struct", "fields": [{"name": "a", "later": {"it": None, "n": [None, 1.5, True]}}]}
+    schema = {
+        "type": "struct",
+        "fields": [{"name": "a", "type": "long", "later": {"it": None, "n": [None, 1.5, True]}}],
+    }
     body = encode_commit(CommitMarker(added=[], removed=[], dbio_commit=info(schema=schema)))
     assert json.loads(body)["dbio_commit"]["schema"] == schema
     again = decode(body).dbio_commit
@@ -144,7 +153,7 @@ def test_schema_keeps_its_nulls_and_its_key() -> None:
 
 
 def _schema(value: object) -> dict[str, Any]:
-    return {"fields": [{"later": {"a": value}}]}
+    return {"type": "struct", "fields": [{"name": "a", "type": "long", "later": {"a": value}}]}
 
 
 def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> None:
@@ -198,7 +207,7 @@ def test_commit_of_a_hundred_thousand_files_round_trips() -> None:
     st.builds(
         Descriptor,
         id=st.text(),
-        created=st.datetimes(timezones=st.just(UTC)),
+        created=CLOCKS,
         partition_columns=st.lists(st.sampled_from(["day", "hour", "é x", "a/b"]), unique=True),
         properties=st.dictionaries(st.text(), st.text()),
     )
@@ -694,7 +703,8 @@ def test_a_marker_keeps_no_more_of_its_body_than_it_says() -> None:
 
 def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left() -> None:
     def nested(levels: int) -> bytes:
-        schema = '{"a":' * levels + "{}" + "}" * levels
+        inside = '{"a":' * (levels - 3) + "{}" + "}" * (levels - 3)
+        schema = f'{{"type":"struct","fields":[{{"name":"a","type":"long","later":{inside}}}]}}'
         return json.dumps(body_with(schema={})).replace('"schema": {}', f'"schema": {schema}').encode()
 
     def deep(frames: int, call: Callable[[], object]) -> object:
@@ -710,6 +720,41 @@ def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left(
         for levels in (201, 400, 100_000):
             with pytest.raises(CorruptMarkerError):
                 deep(frames, partial(decode, nested(levels)))
+
+
+WRONG_FIELDS: list[Any] = ["abc", {}, [7], [{"name": "x"}], [{"type": "long"}]]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "struct"},
+        {"type": "array", "elementType": "long"},
+        *({"type": "struct", "fields": it} for it in WRONG_FIELDS),
+        *(columns_of(kind) for kind in (None, 7, ["long"], {}, {"type": 7}, {"type": "array"}, {"type": "struct"})),
+        *(columns_of(kind) for kind in ({"type": "map", "keyType": "long"}, {"type": "struct", "fields": [{}]})),
+        *(columns_of({"type": "array", "elementType": kind}) for kind in (None, {"type": "array"})),
+        {"type": "struct", "fields": [{"name": 7, "type": "long"}]},
+    ],
+    ids=json.dumps,
+)
+def test_a_schema_that_has_not_the_form_of_one_is_corrupt(schema: Any) -> None:
+    with pytest.raises(CorruptMarkerError, match="has a schema that cannot be read"):
+        decode(body_with(schema=schema))
+
+
+@pytest.mark.parametrize("kind", ["geometry", "decimal(99,-9)", {"type": "udt", "class": "x"}])
+def test_a_type_that_is_not_known_is_no_reason_to_refuse_a_marker(kind: Any) -> None:
+    found = decode(body_with(schema=columns_of(kind))).dbio_commit
+    assert found
+    assert found.table_schema == columns_of(kind)
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1899-12-31T23:59:59Z", "9000-01-01T00:00:00Z"])
+def test_a_time_that_no_clock_has_is_corrupt(time: str) -> None:
+    with pytest.raises(CorruptMarkerError, match="timestamp is a time of no clock"):
+        decode({**body_with(), "dbio_commit": {**body_with()["dbio_commit"], "timestamp": time}})
 
 
 @pytest.mark.parametrize("bound", [{"a": 1}, [1]])

@@ -265,7 +265,7 @@ def test_a_blind_append_that_began_before_a_change_does_not_undo_it(table: Table
     before = table.begin()
     stage(table, before)
     table.set({"owner": "", "publish": "delta"})
-    assert before.commit(columns("a")).settings == {"owner": "me"}  # as of its turn
+    assert before.commit(columns("a")).settings == {"publish": "delta"}  # as of its look before the marker
     assert table.settings() == another_process(table).begin().terms.metadata.settings == DELTA
 
 
@@ -494,3 +494,38 @@ def test_an_access_that_is_denied_is_said_and_changes_nothing(table: Table, stor
     heal(store)
     assert table.settings() == {}
     assert not table.check().pending
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ({"check.a": "idd > 0"}, r"'idd', at character 1, is no column"),
+        ({"default.id": "id"}, r"'id', at character 1, is no column"),
+        ({"generated.note": "note"}, r"'note', at character 1, is no column"),
+        ({"generated.id": "1", "generated.note": "id"}, r"'id', at character 1, is no column"),
+        ({"not_null.idd": "true"}, r"not_null\.idd, and no such column"),
+        ({"default.idd": "1"}, r"default\.idd, and no such column"),
+        ({"generated.idd": "1"}, r"generated\.idd, and no such column"),
+    ],
+)
+def test_a_setting_that_each_writer_would_refuse_is_refused_when_it_is_set(
+    table: Table, store: MemoryStore, setting: dict[str, str], problem: str
+) -> None:
+    write(table, schema=columns("id", "note"))
+    before = dict(store.objects)
+    with pytest.raises(InvalidInputError, match=problem):
+        table.set({"publish": "delta", **setting})
+    assert store.objects == before
+    table.set({"check.a": "ID > 0 OR note IS NULL OR true", "default.note": "NULL", "not_null.ID": "true"})
+
+
+def test_a_setting_of_before_that_no_writer_takes_hinders_no_change_of_another_one(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, schema=columns("id", "note"))
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.upkeep.settings._refuse_unfit", lambda *args, **more: None)
+        table.set({"check.a": "idd > 0", "generated.note": "x"})
+    table.set({"check.b": "id > 0", "statistics.id": "off"})
+    table.set({"check.a": "", "generated.note": ""})
+    assert table.settings() == {"check.b": "id > 0", "statistics.id": "off"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.as_of import committed_by, in_order
+from dbio_commit.protocol.as_of import _no_older, committed_by, in_order, parse_utc_time, time_at
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.directory import (
     UNSETTLED,
@@ -148,6 +148,49 @@ def test_as_of_must_be_a_tid_of_a_commit_or_a_time_with_a_zone(as_of: datetime |
 @pytest.mark.parametrize(("as_of", "seen"), [("9999-12-31T23:59:59-12:00", 1), ("0001-01-01T00:00:00+12:00", 0)])
 def test_as_of_takes_times_that_utc_cannot_hold(as_of: str, seen: int) -> None:
     assert len(committed_by([Decided(OLD, "1", marker())], as_of)) == seen
+
+
+@pytest.mark.parametrize("micros", [-(2**62), -62198755200 * 10**6, 253402300800 * 10**6, 2**62])
+def test_a_time_that_python_does_not_have_is_an_input_that_is_refused(micros: int) -> None:
+    with pytest.raises(InvalidInputError, match="TIMESTAMP AS OF is a time that is not in the years 1 to 9999"):
+        time_at(micros, what="TIMESTAMP AS OF")
+    assert time_at(10**6, what="it") == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_time_that_utc_does_not_have_is_refused_where_utc_is_needed(time: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"start=.* is not in the years 1 to 9999 in UTC"):
+        parse_utc_time(time, what="start")
+    assert parse_utc_time("2026-11-20T10:00:00+01:00", what="start") == datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+GRAPHS = st.integers(2, 8).flatmap(
+    lambda count: st.tuples(
+        st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=12),
+        st.lists(st.integers(1, 9), min_size=count, max_size=count),
+    )
+)
+
+
+@given(GRAPHS)
+def test_a_commit_is_no_older_than_those_before_it_also_in_a_circle(
+    graph: tuple[list[tuple[int, int]], list[int]],
+) -> None:
+    edges, days = graph
+    want = [datetime(2026, 11, day, tzinfo=UTC) for day in days]
+    for _ in want:
+        for earlier, later in edges:
+            want[later] = max(want[later], want[earlier])
+    assert [*_no_older(edges, [datetime(2026, 11, day, tzinfo=UTC) for day in days])] == want
+
+
+def test_the_order_of_commits_that_depend_on_each_other_follows_each_dependency_once() -> None:
+    """Each removes what the next one has added. By passes over all dependencies, this would take minutes."""
+    commits = [
+        Decided(OLD + timedelta(seconds=i), f"{i:019}", CommitMarker(added=[f"a{i}"], removed=[f"a{i + 1}"]))
+        for i in range(20_000)
+    ]
+    assert [it.tid for it in in_order(commits)] == [it.tid for it in reversed(commits)]
 
 
 def test_a_zone_of_as_of_counts() -> None:

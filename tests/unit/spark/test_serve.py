@@ -30,6 +30,18 @@ def options(**changes: Any) -> ServeOptions:
         ({"host": "::", "thrift": True}, True),
         ({"host": "::", "thrift": True, "conf": {"spark.hadoop.hive.server2.authentication": "NOSASL"}}, True),
         ({"host": "::", "thrift": True, "conf": {"spark.hadoop.hive.server2.authentication": "LDAP"}}, False),
+        ({"host": "::", "thrift": True, "conf": {"spark.hive.server2.authentication": "LDAP"}}, False),
+        (
+            {
+                "host": "::",
+                "thrift": True,
+                "conf": {
+                    "spark.hive.server2.authentication": "NONE",
+                    "spark.hadoop.hive.server2.authentication": "LDAP",
+                },
+            },
+            True,
+        ),
         ({"host": "0.0.0.0", "conf": {"spark.connect.authenticate.token": "x"}}, False),
     ],
 )
@@ -41,6 +53,36 @@ def test_a_token_in_the_environment_asks_who_connects(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "x")
     assert not options(host="0.0.0.0").is_open
     assert options(host="0.0.0.0", thrift=True).is_open
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"),
+        *("HIVE_SERVER2_TRANSPORT_MODE", "HIVE_SERVER2_THRIFT_HTTP_PORT"),
+    ],
+)
+def test_a_variable_by_which_hive_would_listen_elsewhere_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "0.0.0.0")
+    with pytest.raises(dbio.InvalidInputError, match=f"unset {name}"):
+        options(thrift=True).check()
+
+
+@pytest.mark.parametrize("start", ["spark.hadoop.hive.server2.", "spark.hive.server2."])
+def test_settings_by_which_hive_would_listen_elsewhere_are_overruled_or_refused(start: str) -> None:
+    elsewhere = {f"{start}thrift.bind.host": "0.0.0.0", f"{start}thrift.port": "1", "spark.master": "local[1]"}
+    settings = options(thrift=True, conf=elsewhere).settings
+    assert settings[f"{start}thrift.bind.host"] == "127.0.0.1"
+    assert settings[f"{start}thrift.port"] == "15002"
+    assert settings["spark.master"] == "local[1]"
+    with pytest.raises(dbio.InvalidInputError, match="has no Thrift over HTTP"):
+        options(thrift=True, conf={f"{start}transport.mode": "http"}).check()
+
+
+def test_settings_by_which_spark_connect_would_listen_elsewhere_are_overruled() -> None:
+    elsewhere = {"binding.address": "0.0.0.0", "binding.port": "1", "port.maxRetries": "9"}
+    settings = options(conf={f"spark.connect.grpc.{name}": text for name, text in elsewhere.items()}).settings
+    assert [settings[f"spark.connect.grpc.{name}"] for name in elsewhere] == ["127.0.0.1", "15002", "0"]
 
 
 def test_it_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,24 +150,16 @@ def records(body: bytes, schema: Mapping[str, Any], *, where: str) -> Iterator[A
     """The records of an Avro file with exactly this schema. Raises CorruptMarkerError, also if it unpacks to much."""
     fastavro = needs_fastavro()
     try:
-        reader = fastavro.reader(io.BytesIO(body))
-        told = json.loads(reader.metadata["avro.schema"])
-        if _canonical(told) != _canonical(schema):
+        metadata = _read_header(stream := io.BytesIO(body))
+        if _canonical(json.loads(metadata[b"avro.schema"])) != _canonical(schema):
             raise ValueError("it has another schema than dbio writes")
-        _measure(body, reader.metadata, where)
-        yield from reader
+        if metadata.get(b"avro.codec") != b"deflate":
+            raise ValueError("it is not packed by deflate")
+        _measure(stream, where)
+        yield from fastavro.reader(io.BytesIO(body))
     except CorruptMarkerError:
         raise
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        EOFError,
-        ArithmeticError,
-        OSError,
-        RecursionError,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # of fastavro, which promises no errors for bytes that are no Avro
         raise CorruptMarkerError(f"{where} is no Avro file that can be read ({error!r:.200}); {UNREADABLE}") from None
 
 
@@ -175,15 +167,27 @@ def _canonical(schema: Any) -> str:
     return json.dumps(schema, sort_keys=True)
 
 
-def _measure(body: bytes, metadata: Mapping[str, str], where: str) -> None:
+def _read_header(stream: io.BytesIO) -> dict[bytes, bytes]:
+    """The metadata of an Avro file. fastavro would take a schema from outside apart before anybody can refuse it."""
+    if stream.read(4) != b"Obj\x01":
+        raise ValueError("it does not begin as Avro does")
+    found: dict[bytes, bytes] = {}
+    while count := _read_long(stream):
+        if count < 0:
+            _read_long(stream)
+        for _ in range(abs(count)):
+            name = _read_bytes(stream)
+            found[name] = _read_bytes(stream)
+    stream.read(16)
+    return found
+
+
+def _measure(stream: io.BytesIO, where: str) -> None:
     """Raises CorruptMarkerError if the blocks of an Avro file unpack to more than is read. fastavro has no limit."""
-    if metadata.get("avro.codec") != "deflate":
-        raise ValueError("it is not packed by deflate")
-    left, stream = _MOST_UNPACKED_BYTES, io.BytesIO(body)
-    _skip_header(stream)
-    while stream.tell() < len(body):
+    left = _MOST_UNPACKED_BYTES
+    while stream.tell() < stream.getbuffer().nbytes:
         _read_long(stream)
-        packed = stream.read(_read_long(stream))
+        packed = _read_bytes(stream)
         stream.read(16)
         unpacker = zlib.decompressobj(-15)
         while packed:
@@ -193,15 +197,12 @@ def _measure(body: bytes, metadata: Mapping[str, str], where: str) -> None:
                 raise too_much(where)
 
 
-def _skip_header(stream: io.BytesIO) -> None:
-    stream.read(4)
-    while count := _read_long(stream):
-        if count < 0:
-            _read_long(stream)
-        for _ in range(2 * abs(count)):
-            if not stream.read(_read_long(stream)) and stream.tell() >= stream.getbuffer().nbytes:
-                raise EOFError
-    stream.read(16)
+def _read_bytes(stream: io.BytesIO) -> bytes:
+    length = _read_long(stream)
+    found = stream.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise EOFError("it ends too early")
+    return found
 
 
 def _read_long(stream: io.BytesIO) -> int:

@@ -7,16 +7,16 @@ Rules: PROTOCOL.md section 14.6.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
+from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, json
 from msgspec import field as struct_field
 
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.publish.iceberg.manifests import Form, is_list, is_manifest
-from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field, has_other_ids
+from dbio_commit.upkeep.publish.iceberg.schema import FIRST_PARTITION_ID, Field, check_published, has_other_ids
 from dbio_commit.upkeep.publish.places import DIRECTORIES, by_number
 from dbio_commit.upkeep.publish.shown import ShownCommits
 
@@ -65,6 +65,10 @@ def versions_in(entries: Iterable[Entry], *, root: str) -> dict[int, Entry]:
 # --- the body -----------------------------------------------------------------------------------------------------
 
 
+_Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 2)]
+"""A number that manifests can repeat, and add 1 to."""
+
+
 class _Body(Struct, rename="kebab", frozen=True, kw_only=True):
     """A part of the metadata. Keys of other writers are ignored, since their metadata is not followed."""
 
@@ -72,48 +76,48 @@ class _Body(Struct, rename="kebab", frozen=True, kw_only=True):
 class SnapshotEntry(_Body, frozen=True, kw_only=True):
     """One publication, as Iceberg's metadata has it."""
 
-    snapshot_id: int
-    parent_snapshot_id: int | UnsetType = UNSET
-    sequence_number: int
-    timestamp_ms: int
+    snapshot_id: _Long
+    parent_snapshot_id: _Long | UnsetType = UNSET
+    sequence_number: _Long
+    timestamp_ms: _Long
     manifest_list: str
     summary: dict[str, str]
-    schema_id: int
+    schema_id: _Long
 
 
 class _Logged(_Body, frozen=True, kw_only=True):
-    timestamp_ms: int
-    snapshot_id: int
+    timestamp_ms: _Long
+    snapshot_id: _Long
 
 
 class _Reference(_Body, frozen=True, kw_only=True):
-    snapshot_id: int
+    snapshot_id: _Long
     type: str = struct_field(default="branch")
 
 
 class _Spec(_Body, frozen=True, kw_only=True):
-    spec_id: int
+    spec_id: _Long
     fields: list[dict[str, Any]]
 
 
 class IcebergMetadata(_Body, frozen=True, kw_only=True):
     """The body of `vN.metadata.json`."""
 
-    format_version: int
+    format_version: _Long
     table_uuid: str
     location: str
-    last_sequence_number: int
-    last_updated_ms: int
-    last_column_id: int
-    current_schema_id: int
+    last_sequence_number: _Long
+    last_updated_ms: _Long
+    last_column_id: _Long
+    current_schema_id: _Long
     schemas: list[dict[str, Any]]
-    default_spec_id: int
+    default_spec_id: _Long
     partition_specs: list[_Spec]
-    last_partition_id: int
-    default_sort_order_id: int = 0
+    last_partition_id: _Long
+    default_sort_order_id: _Long = 0
     sort_orders: list[dict[str, Any]] = struct_field(default_factory=lambda: [{"order-id": 0, "fields": []}])
     properties: dict[str, str]
-    current_snapshot_id: int
+    current_snapshot_id: _Long
     refs: dict[str, _Reference]
     snapshots: list[SnapshotEntry]
     snapshot_log: list[_Logged]
@@ -185,6 +189,7 @@ def decode_metadata(body: bytes, number: int, table_id: str) -> IcebergMetadata 
         if found.mark != (table_id, str(number)):
             return None
         found.current, found.form  # noqa: B018  (or an error)
+        check_published(found.fields, found.mapping)
     except (MsgspecError, UnicodeDecodeError, RecursionError, LookupError, StopIteration, TypeError):
         return None
     return found

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import (
-    InvalidInputError,
-)
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
@@ -51,7 +50,9 @@ from dbio_commit.upkeep.publish.iceberg.versions import (
     IcebergListing,
     Last,
     find_last,
+    is_overtaken,
     is_there_still,
+    lacks_before,
     list_all,
     list_anew,
     remember,
@@ -62,7 +63,8 @@ from dbio_commit.upkeep.publish.iceberg.writing import (
     UnusableError,
     read_before,
 )
-from dbio_commit.upkeep.publish.live import Live, columns_of
+from dbio_commit.upkeep.publish.live import Live, columns_of, withdraw_if_dropped
+from dbio_commit.upkeep.publish.lookout import Lookout, OvertakenError
 from dbio_commit.upkeep.publish.places import Published
 from dbio_commit.upkeep.publish.reading import is_there
 from dbio_commit.upkeep.publish.remembered import TableKey
@@ -141,6 +143,7 @@ class _Next:
     ) -> None:
         self._store, self._clock, self._key, self._live = store, clock, key, live
         self._listing, self._last = listing, last
+        self._lookout = Lookout(clock, live.looked)
         self._root = root_url(store, s3="s3")
         self._location = f"{self._root}/{ROOT}"
         before = last.metadata if last else None
@@ -211,6 +214,7 @@ class _Next:
             self._layout.form,
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
+            refuse_overtaken=partial(self._lookout.look, partial(is_overtaken, self._store, self._listing)),
         )
         is_useless = True
         try:
@@ -231,8 +235,14 @@ class _Next:
             list_url = sink.finish(rest, self._location, parent_id=self._parent)
             snapshot = self._snapshot(snapshot_id, sequence_number, list_url, change, sink)
             is_useless = False  # from now on, another error may mean that the version was created
-            number = self._create(snapshot, mapping)
+            try:
+                number = self._create(snapshot, mapping)
+            except OvertakenError:
+                number = None
             is_useless = number is None
+        except CommitConflictError:  # the version was withdrawn
+            is_useless = True
+            raise
         finally:
             if is_useless:
                 sink.discard()
@@ -326,10 +336,10 @@ class _Next:
         )
 
     def _create(self, snapshot: SnapshotEntry, mapping: str) -> int | None:
-        """The number of the version; None if another publisher was faster."""
+        """The number of the version; None if another publisher was faster. Raises OvertakenError likewise."""
         number = self._listing.last + 1
         origin = IcebergOrigin(
-            table_id=self._live.table_id, location=self._location, number=number, uuid=_uuid(self._clock)
+            table_id=self._live.table_id, location=self._location, number=number, uuid=new_uuid(self._clock)
         )
         shown = ShownCommits.of_tids(self._live.snapshot.tids)
         metadata = next_metadata(
@@ -342,9 +352,16 @@ class _Next:
                 f"most {MOST_METADATA_BYTES}; publish the table in another format, or overwrite it with fewer columns"
             )
         refuse_unreadable(body, where=self._store.url_of(path))
-        if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
-            remember(self._store, 0, b"")
-            return None
+        with self._lookout.creating(
+            partial(is_overtaken, self._store, self._listing),
+            is_useless=partial(lacks_before, self._store, number),
+            undo=lambda: self._store.delete_many([path]),
+            is_erased=None if self._listing.last else partial(self._live.is_erased, self._store),
+        ):
+            if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
+                remember(self._store, 0, b"")
+                return None
+        withdraw_if_dropped(self._store, self._live, {path: body})
         remember(self._store, number, body)
         return number
 
@@ -383,9 +400,3 @@ def _spans(part: Snapshot, gone: Iterable[str]) -> dict[str, Span]:
                 span = Span(to_ms(commit.modified), to_ms(commit.modified))
                 found[path] = found[path].with_(span) if path in found else span
     return {path: found.get(path, Span(0, 0)) for path in wanted}
-
-
-def _uuid(clock: Clock) -> str:
-    from uuid import UUID
-
-    return str(UUID(int=clock.random_bits(128), version=4))

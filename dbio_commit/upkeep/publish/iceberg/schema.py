@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
+from msgspec import field as struct_field
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
@@ -234,6 +235,26 @@ def _inside(kind: Any) -> list[tuple[int, str, Any]]:
         case {"type": "map"}:
             return [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]
     return []
+
+
+def check_published(fields: Sequence[Field], mapping: str | None) -> None:
+    """Raises TypeError, KeyError or MsgspecError if these are not columns and a name mapping as `name_mapping` makes
+    them."""
+    waiting = [*map(_as_inside, fields)]
+    while waiting:
+        number, name, kind = waiting.pop()
+        is_nested = isinstance(kind, dict) and kind["type"] in ("struct", "list", "map")
+        if type(number) is not int or not isinstance(name, str) or not (isinstance(kind, str) or is_nested):
+            raise TypeError("a field has no id, no name or no type")
+        waiting += _inside(kind)
+    if mapping:
+        json.decode(mapping, type=list[_Mapped])
+
+
+class _Mapped(Struct, rename="kebab"):
+    field_id: int
+    names: list[str]
+    fields: list["_Mapped"] = struct_field(default_factory=list)
 
 
 def _collect_names(mapping: Any, names: dict[int, set[str]]) -> None:

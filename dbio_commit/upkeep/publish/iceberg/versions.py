@@ -72,6 +72,17 @@ def list_anew(store: Store) -> IcebergListing:
     return IcebergListing(versions_in(entries, root=store.url), names=frozenset(it.path for it in entries))
 
 
+def is_overtaken(store: Store, listing: IcebergListing) -> bool:
+    """Whether there is a higher version by now."""
+    return list_anew(store).last > listing.last
+
+
+def lacks_before(store: Store, number: int) -> bool:
+    """Whether the version before this number was deleted, and there are later ones: then no reader can use this one."""
+    versions = list_anew(store).versions
+    return max(versions, default=0) > number and number - 1 not in versions
+
+
 def remember(store: Store, number: int, body: bytes) -> None:
     """Remembers the last version, which this process wrote. With the number 0, it forgets what it remembered."""
     keep_named(TableKey.of(store, ""), ROOT, (number, body), bytes=len(body))

@@ -4,7 +4,7 @@
 publication fails, `discard` deletes it, or else vacuum does.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dbio_commit.base.clock import Clock
@@ -124,10 +124,20 @@ class ManifestSink:
     """Writes the manifests of one publication. Only one manifest is in memory at a time."""
 
     def __init__(
-        self, store: Store, clock: Clock, key: TableKey, form: Form, *, snapshot_id: int, sequence_number: int
+        self,
+        store: Store,
+        clock: Clock,
+        key: TableKey,
+        form: Form,
+        *,
+        snapshot_id: int,
+        sequence_number: int,
+        refuse_overtaken: Callable[[], None],
     ) -> None:
+        """`refuse_overtaken` is called before an object is created."""
         self._store, self._clock, self._key, self._form = store, clock, key, form
         self._snapshot_id, self._sequence_number = snapshot_id, sequence_number
+        self._refuse_overtaken = refuse_overtaken
         self._open: ManifestWriter | None = None
         self._paths: list[str] = []
         self.manifests: list[Manifest] = []
@@ -196,6 +206,7 @@ class ManifestSink:
         self._open = None
 
     def _put(self, path: str, body: bytes) -> None:
+        self._refuse_overtaken()
         if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
             raise StoreError(f"{self._store.url_of(path)} exists, and its name is random; publish again")
         self._paths.append(path)

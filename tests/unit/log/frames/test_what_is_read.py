@@ -1,6 +1,7 @@
 """What reads of rows open and fetch: only files, row groups and columns that can matter."""
 
 import io
+import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, ObjectNotFoundError, Table
+from dbio_commit.data.pruning import UNKNOWN
 from dbio_commit.log.frames import reading
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import _ahead
@@ -284,8 +286,8 @@ TYPES = {"id": pl.Int64(), "name": pl.String(), "day": pl.Date(), "x": pl.Float6
         (pl.col("day") >= date(2026, 1, 1), "Comparison(column='day', operator='>=', low=datetime.date(2026, 1, 1)"),
         (pl.col("name").is_null(), "IsNull(column='name', is_null=True)"),
         (
-            pl.col("name").is_not_null() & pl.col("flag"),
-            "AllOf(parts=(Comparison(column='flag', operator='=', low=True",
+            pl.col("name").is_not_null() | pl.col("flag"),
+            "AnyOf(parts=(IsNull(column='name', is_null=False), Comparison(column='flag', operator='=', low=True",
         ),
         (~(pl.col("id").is_between(1, 3, closed="left")), "AnyOf(parts=(Comparison(column='id', operator='<', low=1"),
         (pl.col("x") > float("nan"), "Condition()"),
@@ -296,14 +298,64 @@ TYPES = {"id": pl.Int64(), "name": pl.String(), "day": pl.Date(), "x": pl.Float6
     ],
 )
 def test_filters_of_polars_are_read_as_far_as_they_are_certain(expression: pl.Expr, read: str) -> None:
-    """As Polars passes them to a source of rows, with the types of the columns."""
-    from polars.io.plugins import register_io_source
+    assert repr(outline(planned(expression), TYPES)).startswith(read)
+
+
+def planned(expression: pl.Expr) -> pl.Expr:
+    """As Polars passes it when a query is planned, with the types of the columns."""
+    from polars.lazyframe.resolver import LazyFrameResolver
 
     seen: list[pl.Expr] = []
 
-    def scan(columns: Any, predicate: Any, rows: Any, size: Any) -> Iterator[pl.DataFrame]:
-        seen.append(predicate)
-        yield pl.DataFrame(schema=TYPES)
+    class Rows(LazyFrameResolver):
+        def schema(self) -> Any:
+            return TYPES
 
-    register_io_source(scan, schema=TYPES).filter(expression).collect()
-    assert repr(outline(seen[0], TYPES)).startswith(read)
+        def resolve_lazyframe(self, *, filters: list[Any], **_: Any) -> pl.LazyFrame:
+            seen.extend(it.expr for it in filters)
+            return pl.LazyFrame(schema=TYPES)
+
+    Rows().lazy().filter(expression).collect()
+    (found,) = seen
+    return found
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pl.col("id") == 5,
+        pl.col("id").is_in([5, 3]),
+        pl.col("id").is_between(1, 3),
+        pl.col("name").is_null(),
+        (pl.col("id") == 5) | pl.col("flag"),
+        ~pl.col("flag"),
+    ],
+)
+def test_a_node_with_a_field_that_is_not_expected_may_hold_in_any_row(expression: pl.Expr) -> None:
+    """As of another version of Polars. Fields of the values of literals are read by Polars itself."""
+
+    class Shown:
+        def __init__(self, tree: Any) -> None:
+            self.meta = self
+            self._tree = tree
+
+        def serialize(self, format: str) -> str:
+            return json.dumps(self._tree)
+
+    tree = json.loads(planned(expression).meta.serialize(format="json"))
+    assert outline(Shown(tree), TYPES) != UNKNOWN  # type: ignore[arg-type]
+    for changed in with_one_more_field(tree):
+        found = outline(Shown(changed), TYPES)  # type: ignore[arg-type]
+        assert any(it == UNKNOWN for it in (found, *getattr(found, "parts", ()))), changed
+
+
+def with_one_more_field(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict):
+        yield {**tree, "more": None}
+        for key, inside in tree.items():
+            if key != "Literal":
+                yield from ({**tree, key: other} for other in with_one_more_field(inside))
+    elif isinstance(tree, list):
+        for i, inside in enumerate(tree):
+            yield from ([*tree[:i], other, *tree[i + 1 :]] for other in with_one_more_field(inside))
+        yield [*tree, None]

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from dbio_commit.base.errors import CheckpointLostError, DbioError
 from dbio_commit.log.parts import parquet
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.rows import FILES, files_table, gone_row
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
@@ -170,6 +172,74 @@ def test_a_part_with_other_columns_is_refused(column: str) -> None:
     for other in others:
         with pytest.raises(parquet.DamagedPart):
             decoded(other, use_dictionary=False)
+
+
+def with_value(table: pa.Table, column: str, value: Any) -> pa.Table:
+    rows = table.to_pylist()
+    rows[1][column] = value
+    return pa.Table.from_pylist(rows, table.schema)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *((name, None) for name in ("directory", "name", "tid", "whole", "gone")),
+        ("size", -1),
+        ("rows", -1),
+        ("added", -1),
+    ],
+)
+def test_a_part_with_a_value_that_no_writer_writes_is_refused(column: str, value: Any) -> None:
+    with pytest.raises(parquet.DamagedPart, match=r"a value is missing|is below 0"):
+        decoded(with_value(some_files(), column, value))
+
+
+def test_a_part_whose_texts_are_no_utf_8_is_refused() -> None:
+    noise: Any = pa.array([b"\xff\xfe"] * 3, pa.binary()).view(pa.string())
+    at = FILES.get_field_index("name")
+    with pytest.raises(parquet.DamagedPart, match="UTF8"):
+        decoded(some_files().set_column(at, FILES.field(at), noise))
+
+
+COLUMNS_OF_STATISTICS: dict[str, Any] = {
+    "min": pa.array([1, 2]),
+    "min.int": pa.array([1, 2]),
+    "least.int.x": pa.array([1, 2]),
+    "min.long.x": pa.array([1, 2]),
+    "min.text.x": pa.array([1, 2]),
+    "nulls.text.x": pa.array(["1", "2"]),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS_OF_STATISTICS)
+def test_statistics_with_a_column_of_another_form_are_refused(column: str) -> None:
+    table = pa.table({column: COLUMNS_OF_STATISTICS[column]})
+    with pytest.raises(parquet.DamagedPart, match="not those of statistics"):
+        opened(table)
+
+
+def test_a_large_number_that_is_none_is_refused() -> None:
+    assert opened(pa.table({"min.big.x": ["-1" + "0" * 20, None]})).read(["min.big.x"]).num_rows == 2
+    for text in ("x", "1" * 5000, "1.5", ""):
+        with pytest.raises(parquet.DamagedPart, match="no whole number"):
+            opened(pa.table({"min.big.x": [text, None]})).read(["min.big.x"])
+
+
+def opened(table: pa.Table) -> parquet.OpenStatistics:
+    body, told = parquet.encode_statistics(iter([table]), name=names.part(1, "0" * 32))
+    return parquet.OpenStatistics(told, body[-told.footer :], lambda at, length: body[at : at + length])
+
+
+def test_statistics_of_another_number_of_rows_are_unknown(chain: Chain) -> None:
+    part = part_of(chain, "files")
+    assert part.statistics
+    want = facts(chain)
+    body, told = parquet.encode_statistics(iter([pa.table({"min.int.id": [1]})]), name=part.statistics.name)
+    reader = PartReader(chain.store, 1)
+    chain.store.objects[told.name] = body, chain.store.objects[told.name][1]
+    with pytest.raises(CheckpointLostError, match="another number of rows than the part"):
+        reader.open_statistics(structs.replace(part, statistics=told))
+    assert want
 
 
 def test_columns_may_have_another_order_and_unknown_ones_beside_them() -> None:

@@ -41,6 +41,10 @@ def _filled(schema: pa.Schema, values: dict[str, Any], count: int) -> pa.Table:
         if field.name in values:
             plain = pa.array(values[field.name])
             return plain.cast(field.type) if not pa.types.is_dictionary(field.type) else plain.dictionary_encode()
+        if field.name == "tid" or not (pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)):
+            value: Any = "1" if field.name == "tid" else [] if pa.types.is_list(field.type) else 0
+            plain = pa.array([value] * count, pa.int64() if value == 0 else None)
+            return plain.dictionary_encode() if pa.types.is_dictionary(field.type) else plain.cast(field.type)
         return pa.nulls(count, field.type)
 
     return pa.table([column(field) for field in schema], schema=schema)

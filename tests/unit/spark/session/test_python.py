@@ -1,6 +1,7 @@
 """Which Python Spark's workers are: this process's where nobody has said which, else one that lacks nothing."""
 
 import os
+import pickle
 import stat
 import sys
 from collections.abc import Mapping
@@ -12,8 +13,9 @@ import pytest
 from pyspark import SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 
+from dbio_commit import __version__
 from dbio_commit.base.errors import UnsupportedStoreError
-from dbio_commit.spark.session import python
+from dbio_commit.spark.session import python, worker
 from dbio_commit.spark.session.python import explain, settle_python
 
 OWN = sys.executable
@@ -163,6 +165,44 @@ def test_what_a_worker_far_away_failed_of_is_said_with_both_names(
     assert what in str(found)
     assert "'/opt/python'" in str(found)
     assert OWN in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("No module named 'dbio_commit.spark.session.held'", "dbio_commit.spark.session.held"),
+        (
+            "Can't get attribute 'arrive' on <module 'dbio_commit.spark.session.worker' from '/lib/worker.py'>",
+            "dbio_commit.spark.session.worker.arrive",
+        ),
+        ("cannot import name 'Table' from 'dbio_commit.table' (/lib/table.py)", "dbio_commit.table.Table"),
+    ],
+)
+def test_an_older_package_in_the_workers_is_not_taken_for_none(text: str, lacks: str) -> None:
+    found = explain(PySparkException(f"ModuleNotFoundError: {text}\n"))
+    assert found is not None
+    assert f"another version of dbio_commit, which lacks {lacks}, and the driver has version {__version__}" in str(
+        found
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["No module named 'dbio_commit.nothing'", "Can't get attribute 'nothing' on <module 'dbio_commit.table' from"],
+)
+def test_what_the_driver_lacks_too_is_no_other_version(text: str) -> None:
+    assert explain(PySparkException(f"ModuleNotFoundError: {text}")) is None
+
+
+def test_what_travels_to_a_worker_of_another_version_is_refused_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    sent = pickle.dumps(worker.ForWorkers(seen.append))
+    pickle.loads(sent)(1)
+    monkeypatch.setattr(worker, "__version__", "0.0.9")
+    with pytest.raises(UnsupportedStoreError) as raised:
+        pickle.loads(sent)
+    assert "version 0.0.9 of dbio_commit" in str(raised.value)
+    assert f"the driver has version {__version__}: install one version on all machines" in str(raised.value)
 
 
 def test_over_connect_the_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,7 +365,7 @@ def test_a_checkpoint_that_another_process_writes_late_is_reported() -> None:
     def write_late() -> None:
         table.store.put_if_absent(name, old)
 
-    table.store.before = once("list_files", "_delta_log", write_late)
+    table.store.before = once("list_files", "_delta_log", write_late, nth=2)
     report = erase_person(table)
     heal(table.store)
     assert [it.path for it in report.failed] == [name]

@@ -45,7 +45,14 @@ from dbio_commit.upkeep.publish.delta_log import (
     superseded,
     version_path,
 )
-from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, bound_text, delta_schema, partition_values, statistics
+from dbio_commit.upkeep.publish.delta_schema import (
+    DeltaSchema,
+    FileStatistics,
+    bound_text,
+    delta_schema,
+    partition_values,
+    statistics,
+)
 from dbio_commit.upkeep.publish.places import is_published, parse_formats
 from dbio_commit.upkeep.publish.sink_log import decode_list, encode_list
 from dbio_commit.upkeep.publish.spark import STEP
@@ -83,7 +90,7 @@ def test_a_path_is_one_relative_url_that_gives_it_back(path: str) -> None:
 
 @given(st.lists(paths, unique=True), st.lists(paths, unique=True), st.none() | texts)
 def test_a_version_says_what_it_was_made_of(added: list[str], removed: list[str], tid: str | None) -> None:
-    meta = metadata_of("t", schema(id="long"))
+    meta = metadata_of("t", schema(id="long"), ["id"])
     change = DeltaChange(
         added=[file(path) for path in added], removed=removed, metadata=meta, protocol=protocol_of((), {})
     )
@@ -98,7 +105,7 @@ def test_a_version_says_what_it_was_made_of(added: list[str], removed: list[str]
 
 @given(st.lists(paths, unique=True), st.dictionaries(paths, st.integers(0, 2**40)), st.integers(0, 9))
 def test_a_checkpoint_says_what_it_was_made_of(live: list[str], removed: dict[str, int], cut: int) -> None:
-    meta, protocol = metadata_of("t", schema(id="long")), protocol_of(["timestampNtz"], {})
+    meta, protocol = metadata_of("t", schema(id="long"), ["id"]), protocol_of(["timestampNtz"], {})
     files = [file(path, partition={"k": None, "l": "x"}, statistics="{}") for path in live]
     with patch.object(delta_checkpoint, "_GROUP_ROWS", 2):
         writer = CheckpointWriter(metadata=meta, protocol=protocol)
@@ -250,12 +257,22 @@ def test_bounds_of_decimals_are_numbers_that_doubles_hold(value: Decimal) -> Non
     assert Decimal(str(json.loads(text))) == value
 
 
+def test_bounds_of_longer_decimals_and_of_the_last_millisecond_hold_the_value() -> None:
+    text, kind = "-12345678901234567890.1234567891", "decimal(38,10)"
+    assert [bound_text(text, kind, up=up) for up in (False, True)] == ["-12345678901234600000", "-12345678901234500000"]
+    assert bound_text("12345678901234500000.0000000000", kind, up=True) == "12345678901234500000"
+    last = "9999-12-31T23:59:59.999999"
+    assert bound_text(f"{last}Z", "timestamp", up=True) == '"9999-12-31T23:59:59.999Z"'
+    assert bound_text(last, "timestamp_ntz", up=True) == '"9999-12-31T23:59:59.999"'
+
+
 @pytest.mark.parametrize(
     ("kind", "bound"),
     [
-        ("decimal(38,0)", "12345678901234567890"), ("boolean", True), ("binary", "x"), ("long", "1"), ("long", 1.5),
-        ("double", float("inf")), ("double", True), ("string", 3), ("date", 3), ("timestamp", "soon"), ("timestamp", 3),
-        ("timestamp", "9999-12-31T23:59:59.999999Z"), ("decimal(3,0)", "1e3"), ("decimal(3,0)", "NaN"), ("long", None),
+        ("decimal(38,0)", "9" * 38), ("decimal(3,2)", "10.00"), ("boolean", True), ("binary", "x"), ("long", "1"),
+        ("long", 1.5), ("double", float("inf")), ("double", True), ("string", 3), ("date", 3), ("timestamp", "soon"),
+        ("timestamp", 3),
+        ("timestamp", "9999-13-31T23:59:59.999999Z"), ("decimal(3,0)", "1e3"), ("decimal(3,0)", "NaN"), ("long", None),
         ("long", 1 << 63), ("date", "20"), ("timestamp", "2026-11-20T10:00:00"),
         ("timestamp_ntz", "2026-11-20T10:00:00Z"),
     ],
@@ -268,11 +285,18 @@ def test_statistics_count_rows_and_nulls_and_name_columns_as_the_table_does() ->
     bounds = {"ID": Bounds(1, 2, 0), "s": Bounds(None, None, 3), "gone": Bounds(1, 1, 0), "half": Bounds(1, None, None)}
     found = statistics(5, bounds, schema(id="long", s=columns("x"), half="long"))
     assert found is not None
-    assert json.loads(found) == {
+    assert json.loads(found.text) == {
         "numRecords": 5, "minValues": {"id": 1}, "maxValues": {"id": 2}, "nullCount": {"id": 0},
     }  # fmt: skip
+    assert found.bounded == {"id"}
     assert statistics(None, bounds, schema(id="long")) is None
-    assert statistics(0, {}, schema(id="long")) == '{"numRecords":0}'
+    assert statistics(0, {}, schema(id="long")) == FileStatistics('{"numRecords":0}', frozenset({"id"}))
+    nulls = statistics(
+        5, {"id": Bounds(None, None, 5), "other": Bounds(None, None, 4)}, schema(id="long", other="long")
+    )
+    assert nulls is not None
+    assert nulls.bounded == {"id"}
+    assert schema(**{"id": "long", "a b": "long", "yes": "boolean", "raw": "binary"}).ordered == {"id"}
 
 
 def test_a_feature_once_needed_stays() -> None:

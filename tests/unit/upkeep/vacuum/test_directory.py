@@ -17,7 +17,9 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from tests.faults import KeyStore, OneByOne, calls_to
 from tests.unit.dbio_model import (
@@ -268,6 +270,17 @@ def test_a_directory_of_old_transactions_ends_with_its_live_files_only(world: Wo
     world.clock.advance(HOUR)
     world.vacuum()
     assert world.paths == live
+
+
+def test_of_a_directory_of_which_all_was_removed_one_marker_stays_so_that_readers_find_it_empty() -> None:
+    world = World()
+    removed = committed(world, A, "day=1")
+    world.put(f"day=1/_committed_{B}", commit(removed=[names.split(removed)[1]]))
+    for _ in range(4):
+        world.vacuum()
+        world.clock.advance(31 * DAY)
+    assert [path for path in world.paths if "_vacuum" not in path] == [f"day=1/_committed_{B}"]
+    assert not Table.over(world.store, world.clock).snapshot().files
 
 
 # --- markers that are not what they should be --------------------------------------------------------------------

@@ -142,6 +142,11 @@ def test_another_schema_is_refused() -> None:
     fastavro.writer(told, {"type": "array", "items": "null"}, [[None] * 3], codec="deflate")
     with pytest.raises(CorruptMarkerError, match="another schema"):
         [*read_entries(told.getvalue(), FORM, where="it")]
+    for name in (b'"name": "file_path"', b'"type": "record"', b'"fields"'):  # what fastavro itself refuses
+        body = written(entries(1))[1]
+        assert name in body
+        with pytest.raises(CorruptMarkerError, match="another schema"):
+            [*read_entries(body.replace(name, name[:1] + b"x" + name[2:]), FORM, where="it")]
     other = FORM._replace(partition=FORM.partition[:1])
     with pytest.raises(CorruptMarkerError, match="another schema"):
         [*read_entries(written(entries(1))[1], other, where="it")]

@@ -1,0 +1,56 @@
+"""Whether others have published while a publisher prepared what it creates. Rules: PROTOCOL.md 14.1.
+
+An erasure waits, and then deletes old publications. Their numbers are free again, so a number that is free does not
+prove that nobody was faster. A publisher that takes longer than the erasure waits looks again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dbio_commit.base.clock import Clock, Moment
+from dbio_commit.commit.turns import TRUST_S
+
+
+class OvertakenError(Exception):
+    """Another publisher was faster: look again."""
+
+
+class Lookout:
+    """How long ago a publisher looked at what is published in its format."""
+
+    def __init__(self, clock: Clock, looked: Moment) -> None:
+        self._clock, self._looked = clock, looked
+
+    def look(self, is_overtaken: Callable[[], bool]) -> None:
+        """Is called before an object is created. If the last look was too long ago, it asks, and raises OvertakenError
+        if others were faster."""
+        if not self._clock.is_within(self._looked, TRUST_S):
+            looked = self._clock.moment()
+            if is_overtaken():
+                raise OvertakenError
+            self._looked = looked
+
+    @contextmanager
+    def creating(
+        self,
+        is_overtaken: Callable[[], bool],
+        *,
+        is_useless: Callable[[], bool],
+        undo: Callable[[], object],
+        is_erased: Callable[[], bool] | None = None,
+    ) -> Iterator[None]:
+        """The block creates an object. If that took long, and others have made it useless meanwhile, this deletes it
+        again with `undo`, and raises OvertakenError.
+
+        With `is_erased`, the object is the first of its format, which an erasure does not find before: so this always
+        asks whether rows were erased meanwhile.
+        """
+        self.look(is_overtaken)
+        yield
+        try:
+            self.look(is_useless)
+            if is_erased and is_erased():
+                raise OvertakenError
+        except OvertakenError:
+            undo()
+            raise
