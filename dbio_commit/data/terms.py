@@ -157,6 +157,6 @@ def new_value(value: Any, kind: Any, *, column: str) -> Any:
 
 def _no_filter(given: Any) -> str:
     return (
-        f"{given!r:.200} is no filter: give (column, operator, value), a list of these, all of which must hold, or a "
-        f"list of such lists, of which one must hold; operators are {', '.join(TERMS)}"
+        f"{given!r:.200} is no filter: give Spark's SQL as text; or (column, operator, value), a list of these, all "
+        f"of which must hold, or a list of such lists, of which one must hold. Operators are {', '.join(TERMS)}"
     )

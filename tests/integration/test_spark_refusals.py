@@ -40,8 +40,10 @@ def test_a_stream_is_no_batch_and_a_batch_is_no_stream(spark: SparkSession, path
 
 
 def test_the_session_comes_first(spark: SparkSession, path: str) -> None:
-    with pytest.raises(dbio.InvalidInputError, match=r"dbio\.read\(spark, path\)"):
-        dbio.read(cast(Any, path), cast(Any, spark))
+    api: Any = dbio
+    for name in ("read", "delete", "update", "merge", "constrain", "changes", "compact", "erase", "register"):
+        with pytest.raises(dbio.InvalidInputError, match=rf"dbio\.{name}\(spark, path, …\)"):
+            getattr(api, name)(path, spark, "id = 1")
 
 
 @pytest.mark.parametrize("url", ["oss://bucket/table", "hdfs://host/table", "dbfs:/table"])

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
 def cases(test: Any) -> list[Any]:
     """The expressions of a parametrized test."""
     return [it[0] for mark in test.pytestmark if mark.name == "parametrize" for it in mark.args[1]]
@@ -107,11 +111,7 @@ def test_updates_and_merges_of_either_kind_set_the_same_values(spark: "SparkSess
     for i, table in enumerate(tables):
         table.write(rows)
         call, session = cast(Any, table), (() if i else (spark,))
-        source = (
-            changes
-            if i
-            else spark.createDataFrame(cast(Any, changes.to_pylist()), "k bigint, n bigint, x double, op string")
-        )
+        source = changes if i else spark.createDataFrame(rows_of(changes), "k bigint, n bigint, x double, op string")
         call.update(*session, texts, "id = 0")
         call.update(*session, values=values, where="id = 1")
         commit = call.merge(*session, source, "target.id = source.k AND source.x < 1", when)
@@ -128,7 +128,7 @@ def test_a_replacement_of_either_kind_leaves_the_same_rows_and_counts(spark: "Sp
     for i, name in enumerate(("spark", "hand")):
         path = tmp_path / name
         dbio.Table(path).write(pa.table({"id": range(10), "p": [it % 3 for it in range(10)]}), partition_by="p")
-        frame = data if i else spark.createDataFrame(cast(Any, data.to_pylist()), "id bigint, p bigint")
+        frame = data if i else spark.createDataFrame(rows_of(data), "id bigint, p bigint")
         commit = dbio.write(frame, path, "overwrite", replace_where="id = 2 OR id > 7 AND p < 2")
         assert commit.kind == "replace"
         counts = {k: v for k, v in commit.metrics.items() if k in ("numDeletedRows", "numInsertedRows")}

@@ -53,7 +53,7 @@ TASKS: dict[str, tuple[Callable[[dbio.Table], Any], Callable[[dbio.Table, Any], 
         lambda t, it: ids(t) == [1, 2] and it.metrics["numDeletedRows"] == 1,
     ),
     "merge on a column": (
-        lambda t: t.merge(FRAME.assign(v=[7.0, 8.0]), on="id"), lambda t, it: values(t) == {1: 7, 2: 8}
+        lambda t: t.merge(FRAME.assign(v=[7, 8]), on="id"), lambda t, it: values(t) == {1: 7, 2: 8}
     ),
     "merge by a condition": (
         lambda t: t.merge(CHANGES, "target.id = source.id", [M("source.v > target.v").update({"v": "source.v"})]),

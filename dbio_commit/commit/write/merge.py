@@ -86,7 +86,9 @@ class _Merge:
         takes_all = [it for it in clauses if it.values is None and it.action != "delete"]
         _refuse_lacking(takes_all, own, source.columns, Constraints.of(snapshot.settings))
         columns = sides.common if takes_all else own
-        plan = plan_write(place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
+        plan = plan_write(
+            place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
+        )
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         self._on, self._match = on, match
         self._source = sides.read(source, plan.mapping if takes_all else None, rewrite.target)
