@@ -63,6 +63,7 @@ LARGE = {
     "commit/transaction.py": "a transaction",
     "log/listing.py": "the objects of a log",
     "log/parts/files.py": "the live files of a large table",
+    "log/parts/parquet.py": "the Parquet files of parts",
     "log/parts/rows.py": "transactions as rows",
     "log/snapshot.py": "a snapshot",
     "protocol/checkpoint.py": "checkpoints",
