@@ -155,6 +155,7 @@ class _Inputs:
         pieces: list[pa.Table] = []
         order: list[int] = []
         for k, mine in by_input.items():
+            mine.sort(key=places.__getitem__)  # rows of a part from outside may be in any order
             order += mine
             pieces += self._of_input(k, [places[i] for i in mine])
         table = pa.concat_tables([rows.empty(self.schema), *pieces], promote_options="default")
