@@ -1364,7 +1364,7 @@ def keep_a_checkpoint_that_came_late() -> Iterator[None]:
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased paths came back", first=21)
+@mutation("latecomers", "an erasure left", "erased paths came back", first=179)
 def publish_without_another_look() -> Iterator[None]:
     """A publisher that has stood still goes on as if it had not."""
     with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):

@@ -56,7 +56,7 @@ def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_
         heal(memory(table))
         assert outcome(table) == expected
         is_written = parse_log(table.store.list_log()).last_checkpoint == 1 + already
-        assert is_written == (after and call == calls - 1)
+        assert is_written == (call + after >= calls - 1)  # the last call looks whether an erasure came meanwhile
         assert table.checkpoint() == (None if is_written else names.checkpoint(1 + already))
         purge(memory(table))
         assert outcome(table) == expected
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_
 
 def test_of_two_that_write_a_checkpoint_at_once_one_wins_and_both_do_no_harm() -> None:
     for between in (lambda table: None, lambda table: write_days(table, d9=b"9")):
-        for call in range(count_calls(busy_table, Table.checkpoint)):
+        for call in range(count_calls(busy_table, Table.checkpoint) - 1):  # the last one comes after the creation
             table = busy_table()
             written: list[str | None] = []
 
