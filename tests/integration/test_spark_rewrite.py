@@ -194,6 +194,15 @@ def test_an_adopted_directory_is_deleted_from_once_its_columns_are_recorded(spar
     assert ids(dbio.read(spark, root)) == [1, 5, 7, 9, 11]
 
 
+@pytest.mark.long  # without Spark, `make test` has such a list
+def test_a_condition_may_have_a_list_of_more_values_than_a_plan_has_parts_to_look_at(
+    spark: "SparkSession", root: str
+) -> None:
+    dbio.write(spark.range(11_002).coalesce(1), root)
+    listed = ", ".join(map(str, range(11_000)))
+    assert dbio.delete(spark, root, f"id IN ({listed})").metrics["numDeletedRows"] == 11_000
+
+
 # --- replace_where --------------------------------------------------------------------------------------------------
 
 
