@@ -70,7 +70,7 @@ class Reads:
         found: dict[str, frozenset[str]] = {}
         floating = set()
         for text in texts.split("\0") if texts else ():
-            _, _, etag, identity = json.loads(text.removeprefix("~"))
+            _, _, etag, identity, _ = json.loads(text.removeprefix("~"))
             found[identity] = found.get(identity, frozenset()) | {etag}
             if text.startswith("~"):
                 floating.add(identity)
