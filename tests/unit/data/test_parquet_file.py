@@ -37,7 +37,7 @@ def test_columns_are_fetched_by_the_thread_that_asks_for_them(monkeypatch: Any) 
     assert found.num_rows == ROWS
     body, told = encode_statistics(iter([pa.table({"min.int.id": [1, 2, 3]})]), name=names.part(1, "1" * 32))
     statistics = OpenStatistics(told, body[-told.footer :], lambda start, length: body[start : start + length])
-    assert statistics.read(["min.int.id"]).num_rows == ROWS
+    assert statistics.read(["min.int.id"], 0).num_rows == ROWS
     assert readers == {get_ident()}
 
 
