@@ -209,6 +209,8 @@ class PartFiles(FilesInParts):
         """What the live files in parts add up to."""
         if self._past is None and not self._removed_tids:
             lost, state = self._lost, self._state
+            if state.files < lost.files:
+                raise self._commits.reader.unreadable(ValueError("more files are removed than the root counts"))
             return _Totals(state.files - lost.files, state.bytes - lost.bytes, state.unknown)
         found = _Totals()
         for table in self._live():
