@@ -253,7 +253,7 @@ def sized(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
 def _read_by_reader(
     spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None, options: Mapping[str, str]
 ) -> DataFrame:
-    reader = spark.read.options(**options)
+    reader = spark.read.options(**options, **_AS_GIVEN)
     if schema is not None:
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:
@@ -261,6 +261,10 @@ def _read_by_reader(
     if snapshot.partition_columns and _names_columns(root, schema):
         return _read_by_path(reader, root, snapshot)
     return _read_by_manifest(spark, reader, root, snapshot)
+
+
+_AS_GIVEN: Mapping[str, str] = {"dbio.read": "seen"}
+"""An option of Spark's reader, by which the rules for unchanged code (`ParquetRead.MARK`) leave these files alone."""
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:
