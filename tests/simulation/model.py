@@ -778,8 +778,8 @@ class Model:
             raise Violation(f"I9: the state as of {asked.restores} could not be restored since step {since}: {error!r}")
 
     def _is_doubtful(self, at: datetime) -> bool:
-        """Whether a marker came over an hour after its writer had made it, and the time is between."""
-        hour, skew = timedelta(hours=1), self.world.risks.skew
+        """Whether a marker came an hour after its writer had made it, and the time is between."""
+        hour, skew = timedelta(hours=1), self.world.risks.skew + timedelta(seconds=2)  # stores may cut off fractions
         told = (
             (datetime.fromisoformat(it.info["timestamp"]), it.modified)
             for it in self.decided.values()
