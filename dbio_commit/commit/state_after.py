@@ -99,6 +99,11 @@ def has_new_columns(draft: Draft) -> bool:
     )
 
 
+def ends_appends(draft: Draft, current: Schema | None) -> bool:
+    """Whether the commit must first abort blind appends that have begun. If its turn does not say so, it fails."""
+    return has_new_columns(draft) and gives_other_columns(draft, current)
+
+
 def gives_other_columns(draft: Draft, before: Schema | None) -> bool:
     """Whether files that fit these columns may not fit the table after the commit, which only an overwrite does."""
     after, layout = draft.schema, draft.terms.partition_columns

@@ -44,7 +44,7 @@ from dbio_commit.commit.metadata import (
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
-from dbio_commit.commit.state_after import gives_other_columns, has_new_columns, metadata_after, refuse_unread
+from dbio_commit.commit.state_after import ends_appends, has_new_columns, metadata_after, refuse_unread
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.turns import TRUST_S, end_blind, end_others, take_turn, wait_for_layout
 from dbio_commit.log.listing import (
@@ -306,7 +306,7 @@ class TableRoot(Root):
                 table = self._snapshot_now()
                 if self._comes_too_late(terms, table):
                     return self._skip(draft, turn)
-            elif gives_other_columns(draft, table.schema) and end_blind(self.store, self.clock, terms.tid, table):
+            elif ends_appends(draft, table.schema) and end_blind(self.store, self.clock, terms.tid, table):
                 table = self._snapshot_now()
             removed, origin = RULES[terms.operation].removes(draft, table), table.origin
             if draft.read:

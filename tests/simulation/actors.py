@@ -385,8 +385,7 @@ class Job:
         return transaction.commit(schema)
 
     def _write_for(self, schema: Mapping[str, Any] | None) -> None:
-        if columns := columns_in(schema):
-            self._asked.written.add(columns)
+        self._asked.written.add(columns_in(schema))
 
     def _committed(self, transaction: Transaction, commit: Commit | None) -> str:
         terms, tid, model = transaction.terms, transaction.tid, self._stage.model_of(transaction.terms)

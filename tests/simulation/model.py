@@ -81,8 +81,8 @@ class Asked:
     """The settings that it changes; an empty text removes one."""
     restores: datetime | None = None
     """It brings back the state as of then, by whatever operation."""
-    written: set[frozenset[str]] = field(default_factory=set)
-    """The columns for which its files are written; several if copies of it differ; none if that is not known."""
+    written: set[frozenset[str] | None] = field(default_factory=set)
+    """The columns for which its files are written; several if copies of it differ. None, and no entry, is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +506,7 @@ class Model:
             return
         for tid in {names.parse_data_file(names.split(path)[1]) for path in self.live}:
             asked = self.asked.get(tid or "")
-            if asked and asked.written and not any(it <= columns for it in asked.written):
+            if asked and asked.written and not any(it is None or it <= columns for it in asked.written):
                 raise Violation(f"6.4: files of {tid} were written for {asked.written}, and the table has {columns}")
 
     def _check_settings(self, tid: str, decision: Decision) -> None:

@@ -160,9 +160,11 @@ def test_an_overwrite_with_the_columns_that_it_saw_does_not_undo_a_change_of_col
     write(table, schema=columns("a"))
     overwriting = table.begin("overwrite")
     write(table, schema=columns("a", "b"))
+    blind = table.begin()
     with pytest.raises(CommitConflictError, match="schema"):
         overwriting.commit(columns("a"))
     assert schema_of(table) == columns("a", "b")
+    assert [it.tid for it in table.check().pending] == [blind.tid]  # it is not aborted in vain
 
 
 def test_a_blind_append_records_the_schema_as_it_is_before_its_marker(table: Table) -> None:
