@@ -355,7 +355,10 @@ class TableRoot(Root):
             metadata_after(draft, seen.metadata, seen.metadata.turn, where=self.store.url)
 
     def _seen_now(self, terms: Terms) -> Seen | None:
-        return look_at_turns(self.store, self.clock, terms.origin, self._snapshot_now) if terms.origin else None
+        """None if the table has gone: the transaction is or will be aborted."""
+        with suppress(TableNotFoundError):
+            return look_at_turns(self.store, self.clock, terms.origin, self._snapshot_now) if terms.origin else None
+        return None
 
     def _look_at_descriptor(self, terms: Terms) -> Origin | None:
         """The origin with the time of the descriptor. Raises CommitConflictError if the table has gone."""

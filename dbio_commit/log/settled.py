@@ -18,6 +18,7 @@ from dbio_commit.log.listing import (
     read_descriptor,
     read_markers,
 )
+from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import Doubt, add_doubts, find_doubts, redated_until
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
@@ -166,16 +167,24 @@ def read_settled(
             seen = _Seen(frozenset(log.checkpoints), parse_log(store.list_log(Kind.COMMITTED)).committed.keys())
             if purged := new.keys() - seen.tids:
                 gone |= {new[tid].path for tid in purged}
+                _require_same_table(store, first)
                 continue
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id, remembers=oldest is None)
         if not markers.gone:
             markers.warn_of_unkept(store, Scope.TABLE)
             return Settled(log, descriptor, checkpoint, markers)
         gone |= markers.gone.keys()
+        _require_same_table(store, first)
     raise StoreError(
         f"checkpoints or markers of {store.url} were deleted during each of {_ATTEMPTS} attempts to read it, and "
         "vacuum deletes none before a checkpoint that covers it is half an hour old; find out what else deletes there"
     )
+
+
+def _require_same_table(store: Store, first: Log) -> None:
+    """Raises ObjectNotFoundError if the table was dropped since the first listing, so that its markers are gone."""
+    if parse_log(store.stat_log(names.DESCRIPTOR).values()).descriptor != first.descriptor:
+        raise ObjectNotFoundError(f"the table at {store.url} was dropped while it was read; look again")
 
 
 def _only_oldest(log: Log, checkpoint: Checkpoint, most: AtOnce, read: "_ReadBriefs") -> Log:

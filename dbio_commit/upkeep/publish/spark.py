@@ -95,8 +95,6 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None
     withdraw_if_dropped(store, live, {path: body})
-    key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
-    keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many(
         [entry.path for other, entry in listing.lists.items() if other < last]
     )  # a list that stays does no harm

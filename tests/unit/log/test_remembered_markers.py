@@ -101,7 +101,7 @@ def test_a_new_checkpoint_costs_one_listing_of_the_markers(table: Table, store: 
     write(table)
     some = table.snapshot()
     write(table)
-    assert listings(lambda: write_checkpoint(store, table.clock, some)) == [*quiet, "_committed_"]
+    assert listings(lambda: write_checkpoint(later.store, table.clock, some)) == [*quiet, "_committed_"]
 
 
 def test_a_listing_that_shows_none_of_the_newer_checkpoints_is_made_again(

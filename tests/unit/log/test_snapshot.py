@@ -388,7 +388,7 @@ def test_a_snapshot_knows_its_transactions_and_its_urls() -> None:
 
 def test_the_tables_schema_and_application_versions_are_those_of_the_snapshot() -> None:
     world = World()
-    narrow, wide = {"type": "struct", "fields": [1]}, {"type": "struct", "fields": [1, 2]}
+    narrow, wide = columns("id"), columns("id", "more")
     world.commit("1", at=OLD, schema=narrow, schema_turn=1, app={"id": "job", "version": 7})
     world.commit("3", at=OLD + timedelta(hours=1), schema=wide, schema_turn=2, app={"id": "job", "version": 9})
     world.commit("2", at=OLD + timedelta(hours=2), schema=narrow, schema_turn=1, app={"id": "job", "version": 8})

@@ -211,7 +211,7 @@ def test_no_part_has_a_turn_without_those_before_it_whatever_the_stores_clock_sa
         turns[str(number)] = known = max(turns.values(), default=0) + takes
         turn: dict[str, Any] = {"turn": known, "operation": "overwrite"}
         if not takes:
-            turn = {"schema_turn": known, "schema": {"fields": []}}
+            turn = {"schema_turn": known, "schema": {"type": "struct", "fields": []}}
         at = NOW + timedelta(seconds=number + chance.uniform(-skew_s, skew_s))
         world.commit(str(number), [data(str(number))], at=at, **(turn if known else {}))
     own = {turns[tid]: tid for tid in sorted(turns, key=int, reverse=True)}  # the first that knows of a turn took it

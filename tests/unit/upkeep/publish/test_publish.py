@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.commit import probe as probe_module
-from dbio_commit.protocol import settings
+from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
@@ -590,11 +590,17 @@ def test_a_table_that_is_not_set_to_is_not_published(table: Table) -> None:
 
 
 def commit_that_knows_no_setting(table: Table) -> None:
-    """One that began before the table was set to be published, and is committed after it."""
+    """One whose last look came before the table was set to be published, and whose marker comes after it."""
     commit(table)
-    late = table.begin()
+    late, store = table.begin(), memory_of(table)
     stage(table, late)
-    table.set({"publish": "delta"})
+
+    def set_meanwhile(operation: str, path: str) -> None:
+        if path == names.committed(late.tid):
+            heal(store)
+            table.set({"publish": "delta"})
+
+    store.before = set_meanwhile
     late.commit(columns("id"))
 
 

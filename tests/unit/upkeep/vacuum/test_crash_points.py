@@ -301,7 +301,7 @@ def overtake(scene: Scene, read: Callable[[Table], object], vacuums: int) -> lis
 
 
 def schema(number: int) -> dict[str, object]:
-    return {"type": "struct", "fields": [{"name": f"column {number}"}]}
+    return {"type": "struct", "fields": [{"name": f"column {number}", "type": "long"}]}
 
 
 def overtake_at_calls(

@@ -124,7 +124,7 @@ def test_a_version_of_an_application_is_committed_once_also_when_its_commit_is_f
 
 def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
     scene = empty()
-    columns = {"type": "struct", "fields": [{"name": "id"}]}
+    columns = {"type": "struct", "fields": [{"name": "id", "type": "long"}]}
     write(scene.table, schema=columns)
     for _ in range(3):
         write(scene.table, "overwrite")
@@ -137,7 +137,7 @@ def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
 
 def test_the_schema_of_an_empty_table_stays_when_no_commit_is_remembered() -> None:
     scene = empty()
-    columns = {"type": "struct", "fields": [{"name": "id"}]}
+    columns = {"type": "struct", "fields": [{"name": "id", "type": "long"}]}
     write(scene.table, bodies=[], schema=columns)
     for _ in range(4):
         scene.table.begin().abort()
