@@ -342,7 +342,7 @@ def _without_references(commit: Decided) -> Decided:
 def leave_out_the_turn() -> Iterator[None]:
     """Commits that depend on the table's state take no turn."""
 
-    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot]:
+    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot]:
         found = self._snapshot_now()
         return found.metadata.turn + 1, found
 
@@ -382,10 +382,10 @@ def end_a_lease_without_an_abort() -> Iterator[None]:
 def look_at_the_table_before_the_turn() -> Iterator[None]:
     """The removed files, and what is committed for an application, come from a snapshot before the turn."""
 
-    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
+    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
         found = self._snapshot_now()
-        turn = turns.take_turn(self.store, self.clock, terms.tid)
-        return (turn, found) if turn is not None else _decided(self, terms)
+        turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
+        return (turn, found) if turn is not None else _decided(self, draft.terms)
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -401,9 +401,9 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
-    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
-        turn = turns.take_turn(self.store, self.clock, terms.tid)
-        return (turn, self._snapshot_now()) if turn is not None else _decided(self, terms)
+    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
+        turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
+        return (turn, self._snapshot_now()) if turn is not None else _decided(self, draft.terms)
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -529,7 +529,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=92)
+@mutation("busy", "R3", "I7", first=385)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda log, checkpoint, read: log):
@@ -1111,7 +1111,7 @@ def merge_without_a_look_at_what_came() -> Iterator[None]:
 @mutation("merges", "I7", first=12)
 def take_other_merges_for_appends() -> Iterator[None]:
     """Whatever others commit beside a merge stands as if it had come after."""
-    with patch.object(isolation, "_is_blind", lambda commit: True):
+    with patch.object(isolation, "is_blind", lambda commit: True):
         yield
 
 

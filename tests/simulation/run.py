@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
@@ -215,7 +215,8 @@ def settle(world: World, stage: Stage) -> None:
         markers = markers if kinds.pop(Kind.COMMITTED, 0) > 1 or kinds.keys() - {Kind.VACUUM} else set()
     if markers or (isinstance(stage.model, Model) and len(log) > 5):
         raise Violation(f"vacuum left the markers {sorted(log)}")
-    if (isinstance(stage.model, Model) or data) and not table.check().ok:
+    # Nobody publishes again what was published once by hand, and what that names is deleted.
+    if (isinstance(stage.model, Model) or data) and not replace(table.check(), publications=()).ok:
         raise Violation("check finds something wrong")
     if isinstance(stage.model, Model):
         stage.model.check_not_committed(stage.failed)
