@@ -552,7 +552,7 @@ def test_on_s3_a_publication_lists_puts_and_looks_once_beside_what_the_snapshot_
     asked = s3_server.requests()[before:]
     found = Counter((it.method, "_delta_log" in it.path + it.query.get("prefix", "")) for it in asked)
     # Of the snapshot: the log, its commits, its checkpoints; the descriptor, and the marker of the new commit.
-    assert found == {("GET", True): 1, ("PUT", True): 1, ("HEAD", True): 1, ("GET", False): 5}
+    assert found == {("GET", True): 1, ("PUT", True): 1, ("HEAD", True): 1, ("GET", False): 6}
 
 
 def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:

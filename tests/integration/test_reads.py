@@ -610,6 +610,7 @@ def test_reads_beside_a_writer_are_those_of_dbio_read_at_one_moment(
                     table.write(rows)
                     live = live | added
             states.append(sorted(live))
+            last.wait(chance.choice((0, 0.5)))  # a listing by Spark must come to its end now and then
 
     def guarded() -> None:
         try:

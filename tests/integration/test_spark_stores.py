@@ -269,7 +269,7 @@ def test_options_of_the_call_go_before_the_sessions_settings(
 # --- what it costs ------------------------------------------------------------------------------------------------
 
 
-def test_an_append_costs_a_put_for_each_file_and_five_requests(
+def test_an_append_costs_a_put_for_each_file_and_six_requests(
     spark: SparkSession, s3_root: Root, s3_server: S3Server
 ) -> None:
     url, options = s3_root
@@ -280,7 +280,7 @@ def test_an_append_costs_a_put_for_each_file_and_five_requests(
     dbio.write(numbers(spark, 0, 9, tasks=3), url, storage_options=options)
     found = methods(s3_server)
     assert found.pop("PUT data") == 3
-    assert sum(found.values()) == 5, found
+    assert sum(found.values()) == 6, found
 
 
 @pytest.mark.long
