@@ -11,7 +11,11 @@ from .run import simulate
 from .scenarios import SCENARIOS
 from .test_exhaustive import MUTATED
 
-RARE = {"purge_markers_that_hide_files", "take_a_file_that_is_gone_for_an_empty_one"}
+RARE = {
+    "purge_markers_that_hide_files",
+    "take_a_file_that_is_gone_for_an_empty_one",
+    "erase_beside_what_began_since",
+}
 """Mutations that only many seeds, or long ones, find."""
 
 
