@@ -71,6 +71,7 @@ REFUSALS: Mapping[str, str] = {
     "log/parts/parquet._check_chunks: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
     "log/parts/parquet._open_footer: MOST_ROWS": "writers split row groups at less, GROUP_ROWS",
     "log/parts/parquet._open_footer: _MOST_VALUES": "writers split row groups at less, GROUP_BYTES",
+    "log/parts/rows.check_rows: _CLOCKS": "the years to which every body keeps, and a part has the times of bodies",
     "protocol/checkpoint._unpack_pieces: _PIECE_BYTES": "no bound: it finds bytes after the end",
     "protocol/expressions._tokens: MAX_CHARACTERS": FIRST,
     "protocol/expressions.read: MAX_SIZE": FIRST,
