@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
-from dbio_commit.log.recall import is_recalled, recall, recall_last
+from dbio_commit.log.recall import is_recalled, keep, recall, recall_last
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
@@ -521,6 +521,12 @@ def read_markers(
     return markers
 
 
+def remember_markers(store: Store, table_id: str, found: Iterable[tuple[Entry, CommitMarker]]) -> None:
+    """Remembers markers that were read before it was known whose table it is."""
+    for entry, marker in found:
+        keep(store, table_id, entry, marker, bytes=marker_bytes(marker))
+
+
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
@@ -537,14 +543,34 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
     the turn: then nobody holds it in this table.
     """
     entry = log.turns[log.last_turn if number is None else number]
-
-    def read() -> Turn:
-        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
-
     with suppress(ObjectNotFoundError):
-        turn = recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+        turn = _recall_turn(store, table_id, entry, lambda: _get_turn(store, entry))
         return turn if is_of_table(turn.table_id, table_id) else None
     return None
+
+
+def read_front(store: Store, log: Log) -> Descriptor:
+    """The descriptor, as `read_descriptor`. Reads the last turn, if any, at the same time, and remembers it."""
+
+    def get_last_turn() -> Turn | None:
+        with suppress(ObjectNotFoundError):
+            return _get_turn(store, log.turns[log.last_turn])
+        return None
+
+    if not log.turns:
+        return read_descriptor(store, log)
+    descriptor, turn = store.together(lambda: read_descriptor(store, log), get_last_turn)
+    if turn:
+        _recall_turn(store, descriptor.id, log.turns[log.last_turn], lambda: turn)
+    return descriptor
+
+
+def _get_turn(store: Store, entry: Entry) -> Turn:
+    return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
+
+
+def _recall_turn(store: Store, table_id: str | None, entry: Entry, read: Callable[[], Turn]) -> Turn:
+    return recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
 
 
 def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:

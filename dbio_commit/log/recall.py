@@ -147,6 +147,11 @@ def _recall(
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
 
 
+def keep(store: Store, table_id: str, entry: Entry, value: object, *, bytes: int) -> None:
+    """Remembers the contents of an object for `recall`."""
+    MEMORY.keep(_key(store, table_id, entry), value, bytes=bytes + _AT_LEAST)
+
+
 def recall_last(
     store: Store, table_id: str | None, what: str, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
 ) -> _T:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from typing import BinaryIO, ClassVar, NamedTuple, TypeVar
+from typing import BinaryIO, ClassVar, NamedTuple, TypeVar, overload
 
 from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
@@ -26,6 +26,7 @@ DeleteBatch = Callable[[Sequence[str]], dict[str, StoreError]]
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 class Listing(NamedTuple):
@@ -374,6 +375,18 @@ class Store(ABC):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """As `in_parallel`, for calls that take little time besides waiting for the store."""
         return self.in_parallel(function, items)
+
+    @overload
+    def together(self, first: Callable[[], _A], second: Callable[[], _B], /) -> tuple[_A, _B]: ...
+
+    @overload
+    def together(
+        self, first: Callable[[], _A], second: Callable[[], _B], third: Callable[[], _T], /
+    ) -> tuple[_A, _B, _T]: ...
+
+    def together(self, *asks: Callable[[], object]) -> tuple[object, ...]:
+        """The results of all, which do not wait for one another. Raises the first error."""
+        return tuple(self.ask_each(lambda ask: ask(), asks))
 
 
 def cut_short(url: str, found: int, asked: int) -> StoreError:
