@@ -7,7 +7,6 @@ turn by its name. While the last turn is undecided, columns and settings are as 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 
 from cachetools import LRUCache
@@ -15,7 +14,7 @@ from cachetools import LRUCache
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.commit.decision import has_start, read_commit
-from dbio_commit.log.listing import read_front, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.listing import SAME_SECOND, read_front, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -36,9 +35,6 @@ _TABLES = 1000
 _UNPURGED_S = 20 * 60.0
 """Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
 turn is missing among those that came since a look."""
-
-_SAME_SECOND = timedelta(seconds=2)
-"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
         return None
     fresh = Seen(front.descriptor, read_front(store, front), NO_METADATA)
     seen = replace(_look_anew(store, clock, fresh, front, read_snapshot), looked=looked)
-    if now - front.descriptor.modified >= _SAME_SECOND:
+    if now - front.descriptor.modified >= SAME_SECOND:
         _remember(store, clock, seen)
     return seen
 
@@ -150,7 +146,7 @@ def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metad
     is_known = seen is not None and seen.entry == entry and seen.metadata.turn >= metadata.turn
     if entry is None or is_known or metadata.turn != settled.log.last_turn or not metadata.turn:
         return
-    if looked.wall - entry.modified >= _SAME_SECOND:
+    if looked.wall - entry.modified >= SAME_SECOND:
         fresh = Seen(entry, settled.descriptor, NO_METADATA, looked=looked)
         _remember(store, clock, fresh.as_of(metadata, settled.log))
 
@@ -173,12 +169,6 @@ def remembered_id(store: Store, clock: Clock) -> str | None:
     """The id of the table that this process remembers at this root. None if it remembers none."""
     seen = _recall(store, clock)
     return seen.descriptor.id if seen else None
-
-
-def remembered_descriptor(store: Store, clock: Clock, entry: Entry | None) -> Descriptor | None:
-    """The descriptor that is listed as this entry, if this process remembers it."""
-    seen = _recall(store, clock)
-    return seen.descriptor if seen and seen.entry == entry else None
 
 
 def _go_on(

@@ -41,7 +41,6 @@ from dbio_commit.commit.metadata import (
     look_at_turns,
     remember_metadata,
     remember_state,
-    remembered_descriptor,
     remembered_id,
 )
 from dbio_commit.commit.operations import RULES
@@ -175,9 +174,7 @@ class TableRoot(Root):
 
     def settled(self) -> Settled:
         """The whole log as one state, for a snapshot and for callers that need all of it."""
-        log = self._log()
-        known = remembered_descriptor(self.store, self.clock, log.descriptor)
-        return read_settled(self.store, self.clock, log, passing_over=self._passing_over, base=self._base, known=known)
+        return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over, base=self._base)
 
     def settled_now(self) -> Settled:
         """As `settled`, of the log as it is listed now. Raises TableNotFoundError."""

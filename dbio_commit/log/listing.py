@@ -4,10 +4,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate, chain, groupby
 from sys import getsizeof
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar, cast
 
 from dbio_commit.base.errors import (
     CheckpointLostError,
@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
-from dbio_commit.log.recall import is_recalled, keep, recall, recall_last
+from dbio_commit.log.recall import find, is_recalled, keep, recall, recall_last
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
@@ -58,6 +58,9 @@ _ROOT_BYTES, _ROOT_PATHS = 32 * 1024**2, 100_000
 """A checkpoint with parts that follows another one covers about so many bytes of markers, and so many paths in them:
 then it takes less memory. With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times
 what is new."""
+
+SAME_SECOND = timedelta(seconds=2)
+"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
 
 _PATH_BYTES = 100
 """About the least that a path takes in a marker."""
@@ -263,6 +266,17 @@ def read_descriptor(store: Store, log: Log) -> Descriptor:
     if log.descriptor is None:
         raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} is missing; somebody deleted the table")
     return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
+
+
+def recall_descriptor(store: Store, log: Log) -> Descriptor | None:
+    """The descriptor that the log shows, if this process remembers it."""
+    return cast(Descriptor | None, log.descriptor and find(store, "", log.descriptor))
+
+
+def remember_descriptor(store: Store, log: Log, found: Descriptor, *, began: datetime) -> None:
+    """Remembers the descriptor of the log, unless it was too young when the read of it began."""
+    if log.descriptor and began - log.descriptor.modified >= SAME_SECOND:
+        keep(store, "", log.descriptor, found, bytes=getsizeof(found.partition_columns) + getsizeof(found.properties))
 
 
 def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:

@@ -148,8 +148,13 @@ def _recall(
 
 
 def keep(store: Store, table_id: str, entry: Entry, value: object, *, bytes: int) -> None:
-    """Remembers the contents of an object for `recall`."""
+    """Remembers the contents of an object for `recall` and `find`."""
     MEMORY.keep(_key(store, table_id, entry), value, bytes=bytes + _AT_LEAST)
+
+
+def find(store: Store, table_id: str, entry: Entry) -> object:
+    """The contents of the object, if they are remembered as a whole; else None."""
+    return MEMORY.find(_key(store, table_id, entry))
 
 
 def recall_last(

@@ -13,11 +13,14 @@ from dbio_commit.log.listing import (
     AtOnce,
     Brief,
     Markers,
+    are_too_many,
     in_parts,
     read_briefs,
     read_checkpoint,
     read_descriptor,
     read_markers,
+    recall_descriptor,
+    remember_descriptor,
     remember_markers,
     unread,
 )
@@ -141,25 +144,26 @@ def read_settled(
     oldest: Oldest | None = None,
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
-    known: Descriptor | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more; if there are new
     commits, both once more.
 
     `oldest` gives an earlier state, for a checkpoint only, see there. `passing_over` has the numbers of checkpoints
     that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot
-    all be read. `known` is the descriptor that `first` shows, if the caller has read it.
+    all be read.
 
     The checkpoints are listed after each listing whose markers count. If that missed a marker, since vacuum had purged
     it, a checkpoint from before the purge covers it. Checkpoints are listed again only if one of them, or a marker, is
     gone when it is read. The commit markers are listed again only if a checkpoint has come since `first`: what this
     process remembers of a marker does not show that the marker is still there.
     """
+    known, now = recall_descriptor(store, first), clock.now()
     descriptor, ahead, listed = store.together(
         lambda: known or read_descriptor(store, first),
         lambda: _read_ahead(store, first, known.id if known else None) if oldest is None else (),
         lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
     )
+    remember_descriptor(store, first, descriptor, began=now)
     remember_markers(store, descriptor.id, ahead)
     second = parse_log(listed)
     log, seen = _list_commits(store, clock, first, second.committed)
@@ -205,7 +209,8 @@ def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tupl
     """
     with suppress(DbioError):
         new = unread(store, first, table_id)
-        if new.isdisjoint(first.checkpoints.values()) and sum(entry.size for entry in new) <= _AHEAD_BYTES:
+        is_little = sum(entry.size for entry in new) <= _AHEAD_BYTES and not are_too_many(new)
+        if is_little and new.isdisjoint(first.checkpoints.values()):
             found = read_markers(store, new, scope=Scope.TABLE).valid
             return [(entry, found[entry.path]) for entry in new if entry.path in found]
     return ()
