@@ -32,7 +32,10 @@ class Place:
 
     @property
     def table(self) -> dbio.Table:
-        return dbio.Table(self.url, self.options)
+        """The same each time, until `forget_all`."""
+        if self.url not in _TABLES:
+            _TABLES[self.url] = dbio.Table(self.url, self.options)
+        return _TABLES[self.url]
 
     @property
     def scan(self) -> Scan:
@@ -40,7 +43,10 @@ class Place:
 
     @property
     def delta(self) -> deltalake.DeltaTable:
-        return deltalake.DeltaTable(self.url, storage_options=self.object_store)
+        """As `table`."""
+        if self.url not in _DELTAS:
+            _DELTAS[self.url] = deltalake.DeltaTable(self.url, storage_options=self.object_store)
+        return _DELTAS[self.url]
 
     @property
     def object_store(self) -> dict[str, str]:
@@ -58,6 +64,17 @@ class Place:
     def source(self) -> pa.Table:
         """Of a merge that changes a row of each file."""
         return _rows([*range(0, 2 * self.files, 2)], 1)
+
+
+_TABLES: dict[str, dbio.Table] = {}
+_DELTAS: dict[str, deltalake.DeltaTable] = {}
+
+
+def forget_all() -> None:
+    """As if this process had read no table."""
+    forget()
+    _TABLES.clear()
+    _DELTAS.clear()
 
 
 def _rows(ids: Sequence[int], value: int) -> pa.Table:
@@ -93,12 +110,14 @@ CHANGES: Mapping[str, Way] = {
     "merge in all files": lambda at: at.table.merge(at.source, "id"),
     "replace_where": lambda at: at.table.write(_ONE, "overwrite", replace_where="k = 0"),
 }
-APPEND = CHANGES["append"]
 
 
-def _write_delta(at: Place, rows: pa.Table, url: str | None = None, **more: Any) -> None:
-    options: dict[str, Any] = {"mode": "append", "storage_options": at.object_store}
-    deltalake.write_deltalake(url or at.url, rows, **(options | more))
+def _write_delta(at: Place, rows: pa.Table, mode: Any = "append", **more: Any) -> None:
+    deltalake.write_deltalake(at.delta, rows, mode=mode, **more)
+
+
+def _create_delta(url: str, at: Place, rows: pa.Table) -> None:
+    deltalake.write_deltalake(url, rows, partition_by=["p"], storage_options=at.object_store)
 
 
 def _merge_delta(at: Place) -> object:
@@ -111,7 +130,7 @@ OF_DELTA: Mapping[str, Way] = {
     "to_arrow": lambda at: at.delta.to_pyarrow_table(),
     "to_pandas": lambda at: at.delta.to_pandas(),
     "to_dataset": lambda at: at.delta.to_pyarrow_dataset().to_table(),
-    "first write": lambda at: _write_delta(at, _ONE, f"{at.url}-new", partition_by=["p"]),
+    "first write": lambda at: _create_delta(f"{at.url}-new", at, _ONE),
     "append": lambda at: _write_delta(at, _ONE),
     "overwrite": lambda at: _write_delta(at, _ONE, mode="overwrite"),
     "delete in one file": lambda at: at.delta.delete("id = 7"),
@@ -147,23 +166,22 @@ OWN: Mapping[str, Callable[[Place, list[str]], object]] = {"to_lazy": _own_polar
 def make(at: Place, who: str, publish: str = "") -> None:
     """The table."""
     if who == DELTA:
-        _write_delta(at, at.rows, partition_by=["p"])
+        _create_delta(at.url, at, at.rows)
         return
     at.table.write(at.rows, partition_by="p")
     if publish:
         at.table.set({"publish": publish})
-        APPEND(at)  # the first publication
 
 
 def run(at: Place, who: str, what: str) -> None:
-    """One way, by a process that has not read the table yet."""
-    forget()
+    """One way, by a process that has done something with the table before."""
     (OF_DELTA if who == DELTA else {**READS, **CHANGES})[what](at)
 
 
-def run_again(at: Place, who: str, what: str) -> None:
-    """One way, by a process that has just done the same."""
-    (OF_DELTA if who == DELTA else {**READS, **CHANGES})[what](at)
+def run_first(at: Place, who: str, what: str) -> None:
+    """One way, by a process that has not read the table."""
+    forget_all()
+    run(at, who, what)
 
 
 def run_own(at: Place, what: str, urls: list[str]) -> None:
