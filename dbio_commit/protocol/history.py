@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
@@ -14,6 +14,7 @@ from dbio_commit.protocol.commits import Decided, recorded_rows
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles, Metadata, added_sizes, live_files
+from dbio_commit.protocol.timeline import Had, Timeline
 
 ChangeKind = Literal["insert", "delete", "recorded"]
 
@@ -63,6 +64,9 @@ class Totals(NamedTuple):
     def plus(self, other: "Totals") -> "Totals":
         return Totals(self.files + other.files, self.bytes + other.bytes)
 
+    def less(self, other: "Totals") -> "Totals":
+        return Totals(self.files - other.files, self.bytes - other.bytes)
+
 
 class FilesInOrder(ABC):
     """The live files of a state, in the order of the times of their commits."""
@@ -87,10 +91,15 @@ class _InMemory(FilesInOrder):
         return len(self._files)
 
     def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        return islice(self._files, start, stop)
+        return (self._files[place] for place in range(*slice(start, stop).indices(len(self))))
 
     def bytes_from(self, start: int) -> int:
-        return sum(max(file.size, 0) for file in self.some(start))
+        return self._sizes[-1] - self._sizes[start]
+
+    @cached_property
+    def _sizes(self) -> Sequence[int]:
+        """For each place, the size of all files before it; and of all files."""
+        return [*accumulate((max(file.size, 0) for file in self._files), initial=0)]
 
 
 class HistoryInParts(ABC):
@@ -165,8 +174,13 @@ class History:
         return self.commits if parts is None else [commit for commit in self.commits if commit.tid not in parts.tids]
 
     @cached_property
+    def timeline(self) -> Timeline:
+        """The commits by their times."""
+        return Timeline(self.commits)
+
+    @property
     def _places(self) -> Mapping[str, int]:
-        return {commit.tid: place for place, commit in enumerate(self.commits)}
+        return self.timeline.places
 
     @cached_property
     def _removers(self) -> Mapping[str, str]:
@@ -280,9 +294,18 @@ class History:
 
     # --- states ---------------------------------------------------------------------------------------------------
 
-    def state(self, had: Sequence[Decided]) -> FilesInOrder:
-        """The files that are live after exactly these commits."""
-        return self.parts.state(had) if self.parts else _InMemory(live_files(had))
+    def state(self, had: Had) -> FilesInOrder:
+        """The files that are live after exactly these commits. The last one is kept."""
+        key = had.oldest, had.more
+        if key not in self._states:
+            self._states.clear()
+            commits = had.commits()
+            self._states[key] = self.parts.state(commits) if self.parts else _InMemory(live_files(commits))
+        return self._states[key]
+
+    @cached_property
+    def _states(self) -> dict[tuple[int, Set[str]], FilesInOrder]:
+        return {}
 
     def totals(self, commits: Iterable[Decided]) -> Totals:
         """What the data files add up to that these commits added, as far as the history still has them."""
@@ -294,6 +317,22 @@ class History:
                 sizes = [it.file.size for it in self.added(commit)]
                 found = found.plus(Totals(len(sizes), sum(max(size, 0) for size in sizes)))
         return found.plus(self.parts.totals(stored)) if self.parts and stored else found
+
+    def totals_without(self, had: Had) -> Totals:
+        """The totals of all other commits. After a call, one for some commits more takes no longer than these need."""
+        rank, since = self._totals_since.get("last", (len(self.commits), Totals()))
+        if rank <= had.oldest:
+            since = since.less(self.totals(self.timeline.ranked(rank, had.oldest)))
+        else:
+            since = since.plus(self.totals(self.timeline.ranked(had.oldest, rank)))
+        self._totals_since["last"] = had.oldest, since
+        places = self.timeline.places
+        return since.less(self.totals(self.commits[places[tid]] for tid in had.more))
+
+    @cached_property
+    def _totals_since(self) -> dict[Literal["last"], tuple[int, Totals]]:
+        """A rank, and the totals of the commits of that rank and of higher ones."""
+        return {}
 
     # --- changes --------------------------------------------------------------------------------------------------
 
