@@ -17,7 +17,7 @@ from dbio_commit.store.contract import CONCURRENCY
 WHOLE_IF_PART = 4 * 1024 * 1024
 """A file up to this size is fetched whole, even if only some of its columns or row groups are needed."""
 
-HELD_BYTES = 64 * 1024 * 1024
+HELD_BYTES = 16 * 1024 * 1024
 """Files are fetched ahead while those that are fetched and still needed have no more than this."""
 
 _FIRST = 4

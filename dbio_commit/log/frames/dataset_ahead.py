@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow.dataset as ds
 import pyarrow.fs as pfs
@@ -91,6 +91,7 @@ class _Opened(io.RawIOBase):
     def __init__(self, store: Store, file: MatchedFile, fetched: FilesAhead | None) -> None:
         self._store, self._path, self._end, self._fetched = store, file.file.path, file.end, fetched
         self._at, self._whole = 0, b""
+        self._stream: BinaryIO | None = None
 
     def readable(self) -> bool:
         return True
@@ -113,8 +114,11 @@ class _Opened(io.RawIOBase):
         return found
 
     def close(self) -> None:
-        if not self.closed and self._fetched:
-            self._fetched.done(self._path)
+        if not self.closed:
+            if self._fetched:
+                self._fetched.done(self._path)
+            if self._stream:
+                self._stream.close()
         super().close()
 
     def _bytes(self, start: int, length: int) -> bytes:
@@ -123,7 +127,9 @@ class _Opened(io.RawIOBase):
             at = start - (size - len(end))
             return end[at : at + length]
         if self._fetched is None:
-            return self._store.get_range(self._path, start, length)
+            self._stream = self._stream or self._store.open_read(self._path)
+            self._stream.seek(start)
+            return self._stream.read(length)
         self._whole = self._whole or self._fetched.fetch(self._path)
         if len(self._whole) != size:
             raise cut_short(self._store.url_of(self._path), len(self._whole), size)
