@@ -15,7 +15,8 @@ from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidI
 from dbio_commit.feed.position import WATCHED, CommitPart, Position, Start, position_of
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import FileChange, FilesInOrder, History, Totals, recorded_operation, takes_rows
+from dbio_commit.protocol.files_in_order import FilesInOrder, Totals
+from dbio_commit.protocol.history import FileChange, History, recorded_operation, takes_rows
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.timeline import Had
 

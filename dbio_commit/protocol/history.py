@@ -1,19 +1,19 @@
 """The commits of a table in their order, and the files that each added and removed. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, recorded_rows
+from dbio_commit.protocol.files_in_order import FilesInMemory, FilesInOrder, Totals
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles, Metadata, added_sizes, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
 from dbio_commit.protocol.timeline import Had, Timeline
 
 ChangeKind = Literal["insert", "delete", "recorded"]
@@ -52,54 +52,6 @@ class PathInParts(NamedTuple):
 
 
 NOTHING_SAID = PathInParts({}, ())
-
-
-class Totals(NamedTuple):
-    """What some files add up to."""
-
-    files: int = 0
-    bytes: int = 0
-    """Without files of unknown size."""
-
-    def plus(self, other: "Totals") -> "Totals":
-        return Totals(self.files + other.files, self.bytes + other.bytes)
-
-    def less(self, other: "Totals") -> "Totals":
-        return Totals(self.files - other.files, self.bytes - other.bytes)
-
-
-class FilesInOrder(ABC):
-    """The live files of a state, in the order of the times of their commits."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        """Those from one place in the order to another."""
-
-    @abstractmethod
-    def bytes_from(self, start: int) -> int:
-        """The size of those from a place on."""
-
-
-class _InMemory(FilesInOrder):
-    def __init__(self, files: LiveFiles) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        return (self._files[place] for place in range(*slice(start, stop).indices(len(self))))
-
-    def bytes_from(self, start: int) -> int:
-        return self._sizes[-1] - self._sizes[start]
-
-    @cached_property
-    def _sizes(self) -> Sequence[int]:
-        """For each place, the size of all files before it; and of all files."""
-        return [*accumulate((max(file.size, 0) for file in self._files), initial=0)]
 
 
 class HistoryInParts(ABC):
@@ -300,7 +252,7 @@ class History:
         if key not in self._states:
             self._states.clear()
             commits = had.commits()
-            self._states[key] = self.parts.state(commits) if self.parts else _InMemory(live_files(commits))
+            self._states[key] = self.parts.state(commits) if self.parts else FilesInMemory(live_files(commits))
         return self._states[key]
 
     @cached_property
