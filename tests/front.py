@@ -1,4 +1,4 @@
-"""The process behind tests/servers.py: a server behind a front that logs every request and injects faults.
+"""The process behind tests/servers.py: a server behind a front that logs requests, injects faults, answers in rounds.
 
 Run as a script (`front.py s3 | azure | gcs`), with moto, Azurite or fake-gcs-server behind it: prints its port when
 ready and ends when its stdin does, so that it cannot outlive the tests, however they die. What tests use is in
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
@@ -24,6 +25,7 @@ from xml.sax.saxutils import unescape
 
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wsgi import ClosingIterator
 
 REFUSALS = {  # kind of fault -> HTTP status and error code, as each service says it
     "s3": {
@@ -70,10 +72,12 @@ class Front:
         self._faults: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._two = threading.Barrier(2)
+        self._rounds: _Rounds | None = None
         self._controls = {
             "GET /__requests": self._get_requests,
             "POST /__requests/reset": self._reset,
             "POST /__faults": self._set_faults,
+            "POST /__rounds": self._set_rounds,
             "POST /__objects": self._create_objects,
         }
         if isinstance(inner, _PendingCopies):
@@ -83,7 +87,19 @@ class Front:
         request = Request(environ)
         if control := self._controls.get(f"{request.method} {request.path}"):
             return control(request)(environ, start_response)
-        target = environ["REQUEST_URI"]
+        rounds = self._rounds
+        if rounds is None:
+            return self._answered(request, 0)(environ, start_response)
+        round_ = rounds.enter()
+        try:
+            answer = self._answered(request, round_)(environ, start_response)
+        except BaseException:
+            rounds.leave()
+            raise
+        return ClosingIterator(answer, rounds.leave)  # which is called when the answer is sent
+
+    def _answered(self, request: Request, round_: int) -> Response:
+        target = request.environ["REQUEST_URI"]
         fault = self._take_fault(request.method, unquote(target))
         answer = self._answer(request, fault)
         url = urlsplit(target)
@@ -94,12 +110,13 @@ class Front:
             "headers": {name.lower(): value for name, value in request.headers},
             "status": answer.status_code,
             "fault": fault,
+            "round": round_,
         }
         with self._lock:
             self._requests.append(entry)
         if fault == "dropped-answer":
             request.environ["werkzeug.socket"].shutdown(2)
-        return answer(environ, start_response)
+        return answer
 
     def _answer(self, request: Request, fault: str | None) -> Response:
         if fault == "looks-first" and self._is_absent(request):
@@ -160,6 +177,13 @@ class Front:
             self._faults = json.loads(request.get_data())
         return Response(status=204)
 
+    def _set_rounds(self, request: Request) -> Response:
+        client = json.loads(request.get_data())
+        if self._rounds:
+            self._rounds.end()
+        self._rounds = None if client is None else _Rounds(client)
+        return Response(status=204)
+
     def _create_objects(self, request: Request) -> Response:
         from moto.core.models import DEFAULT_ACCOUNT_ID
         from moto.s3.models import s3_backends
@@ -168,6 +192,66 @@ class Front:
         for key in wanted["keys"]:
             s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(wanted["bucket"], key, b"")
         return Response(status=204)
+
+
+class _Rounds:
+    """Holds requests until the client waits for answers only, and then answers all of them: this is one round.
+
+    A client that runs, or waits for a processor or a disk, gets no answers, so the number of rounds does not depend on
+    how busy the machine is. The states of its threads are in /proc.
+    """
+
+    _LOOKS, _EACH_S = 5, 0.002
+
+    def __init__(self, client: int) -> None:
+        self._threads = Path(f"/proc/{client}/task")
+        self._changed = threading.Condition()
+        self._round = self._waiting = self._under_way = 0
+        self._is_over = False
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def enter(self) -> int:
+        """Waits for the next round. Returns its number, from 1."""
+        with self._changed:
+            before = self._round
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._round > before or self._is_over)
+            return self._round
+
+    def leave(self) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Nothing waits any more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or (self._waiting and not self._under_way))
+            self._wait_for_client()
+            with self._changed:
+                self._round, self._under_way, self._waiting = self._round + 1, self._under_way + self._waiting, 0
+                self._changed.notify_all()
+
+    def _wait_for_client(self) -> None:
+        before, calm = 0, 0
+        while not self._is_over and calm < self._LOOKS:
+            time.sleep(self._EACH_S)
+            calm = calm + 1 if self._waiting == before and not self._client_runs() else 0
+            before = self._waiting
+
+    def _client_runs(self) -> bool:
+        for thread in self._threads.glob("*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                if thread.read_text().rpartition(")")[2].split()[0] in ("R", "D"):
+                    return True
+        return False
 
 
 def _s3() -> WSGIApplication:

@@ -1,7 +1,7 @@
 """Servers of S3, Azure and Google Cloud for tests and benchmarks: real clients speak to them, nothing is mocked.
 
 Each context manager starts one server on a free loopback port, in a process of its own that ends with this one,
-however this one ends. The front that counts requests and injects faults is front.py.
+however this one ends. The front that counts requests, injects faults and answers in rounds is front.py.
 """
 
 import http.client
@@ -47,6 +47,8 @@ class Request:
     """By their names in lower case."""
     status: int
     fault: Kind | None
+    round: int = 0
+    """The number of the round in which it was answered, from 1; 0 outside of `in_rounds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,18 @@ class Server:
     def inject(self, *faults: Fault) -> None:
         """From now on these faults and no others; the first that matches applies."""
         self._control("POST", "/__faults", json.dumps([asdict(fault) for fault in faults]))
+
+    @contextmanager
+    def in_rounds(self, client: int | None = None) -> Iterator[None]:
+        """Requests wait until the client, a process (by default this one), waits for answers only. Then all of them are
+        answered: a round. The number of rounds is that of requests which the client sends in sequence, as with a store
+        that takes long for each. It does not depend on how fast anything is. Needs Linux.
+        """
+        self._control("POST", "/__rounds", json.dumps(os.getpid() if client is None else client))
+        try:
+            yield
+        finally:
+            self._control("POST", "/__rounds", "null")
 
     def _control(self, method: str, path: str, body: str | None = None) -> bytes:
         connection = http.client.HTTPConnection(urlsplit(self.endpoint_url).netloc, timeout=30)

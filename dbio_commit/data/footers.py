@@ -18,6 +18,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
+from dbio_commit.store.contract import Tail
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -116,13 +117,13 @@ def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | Non
     return parse_footer(end, path, size=size, statistics=statistics)
 
 
-def read_end(store: Store, path: str) -> bytes:
-    """The last bytes of a file, with its whole footer, by one request, or by two if the footer is large.
+def read_end(store: Store, path: str) -> Tail:
+    """The size of a file and its last bytes, with its whole footer, by one request, or by two if the footer is large.
 
     Raises ValueError if the file does not end as Parquet files do, ObjectNotFoundError, StoreError.
     """
     size, end = store.get_tail(path, TAIL_BYTES)
-    return _with_footer(store, path, size, end)
+    return Tail(size, _with_footer(store, path, size, end))
 
 
 def _with_footer(store: Store, path: str, size: int, end: bytes) -> bytes:

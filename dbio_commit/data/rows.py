@@ -18,6 +18,7 @@ from dbio_commit.data.parquet_file import parquet_file
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
+from dbio_commit.store.contract import Tail
 
 WHOLE_BYTES = 64 * 1024 * 1024
 """A file up to this size is fetched with one request: most of the time is spent waiting."""
@@ -50,12 +51,17 @@ def open_footer(store: Store, path: str) -> pq.ParquetFile:
 
     Raises InvalidInputError, with the file's URL; ObjectNotFoundError, StoreError.
     """
+    return open_end(store, path)[0]
+
+
+def open_end(store: Store, path: str) -> tuple[pq.ParquetFile, Tail]:
+    """As `open_footer`, also with the size of the file and its last bytes, which have the footer."""
     where = store.url_of(path)
     try:
         end = read_end(store, path)
     except ValueError as error:
         raise _unreadable(where, error) from Cause.of(error)
-    return open_parquet(pa.BufferReader(end), where)
+    return open_parquet(pa.BufferReader(end.body), where), end
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)

@@ -6,6 +6,7 @@ The position of a stream is in `position`. Rules: PROTOCOL.md 8.4.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,8 +15,10 @@ from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidI
 from dbio_commit.feed.position import WATCHED, CommitPart, Position, Start, position_of
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import FileChange, FilesInOrder, History, Totals, recorded_operation, takes_rows
+from dbio_commit.protocol.files_in_order import FilesInOrder, Totals
+from dbio_commit.protocol.history import FileChange, History, recorded_operation, takes_rows
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.timeline import Had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ class Feed:
 
     def newest(self) -> Position:
         """The position of a stream that has read everything."""
-        return self._position(self._history.commits)
+        return self._position(self._history.timeline.all())
 
     def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
         """The position at which the next batch ends; `at` itself if nothing is new. Only commits that the position
@@ -93,16 +96,17 @@ class Feed:
         Raises HistoryLostError, ChangedRowsError, and InvalidInputError for a start that the history does not have.
         """
         if isinstance(at, Start) and at.begin == "state":
-            known = [commit for commit in self._history.commits if target is None or target.had(commit)]
+            known = self._history.timeline.all() if target is None else self._had(target)
             part = CommitPart(done=0, files=len(self._history.state(known)))
-            return self._within_state(self._position(known, part), most) if known else at
+            return self._within_state(self._position(known, part), most) if len(known) else at
         self._check(at)
         if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
             return self._within_state(at, most)
         done, cut = list[Decided](), None
         left: Most | None = most
-        rest = [commit for commit in self._rest(at) if target is None or target.had(commit)]
-        for commit in rest:
+        for commit in self._rest(at):
+            if target is not None and not target.had(commit):
+                continue
             try:
                 changes = self._changes(commit)
             except (ChangedRowsError, HistoryLostError):
@@ -122,7 +126,7 @@ class Feed:
         if not done and cut == (at.part if isinstance(at, Position) and at.part and at.part.tid else None):
             return at
         until = at.until if isinstance(at, Position) else None
-        return self._position([*self._had(at), *done], cut, until=until)
+        return self._position(self._had(at).plus(done), cut, until=until)
 
     def between(self, start: Position | Start, end: Position) -> list[FileChange]:
         """The changes that the batch between two positions reads, in order. The same for each call. Raises as `after`
@@ -132,7 +136,10 @@ class Feed:
         if end.part and end.part.tid is None:
             return [*self._of_state(end, _done(start, None, end.part.files))]
         found = list[FileChange]()
-        for commit in self._rest(start):
+        places = self._history.timeline.places
+        parts = [at.part.tid or "" for at in (start, end) if isinstance(at, Position) and at.part]
+        last = max(self._had(end).last_place(), *(places.get(tid, -1) for tid in parts), -1)
+        for commit in takewhile(lambda it: places[it.tid] <= last, self._rest(start)):
             is_part = end.part is not None and end.part.tid == commit.tid
             if end.had(commit) or is_part:
                 changes = self._changes(commit)
@@ -142,20 +149,19 @@ class Feed:
 
     def lag(self, at: Position | Start) -> Lag:
         """What is left after a position, before any options of the stream."""
+        history, had = self._history, self._had(at)
         if isinstance(at, Start) and at.begin == "state":
-            rest: Sequence[Decided] = self._history.commits
-            left = _totals_of(self._history.state(rest), 0)
+            left = _totals_of(history.state(history.timeline.all()), 0)
         else:
-            rest = self._rest(at)
+            left = history.totals_without(had)
             part = at.part if isinstance(at, Position) else None
-            left = self._history.totals(commit for commit in rest if not part or commit.tid != part.tid)
-            for commit in (commit for commit in rest if part and commit.tid == part.tid):
-                some = [change.file for change in self._history.added(commit)[self._added(at, commit) :]]
-                left = left.plus(Totals(len(some), sum(max(file.size, 0) for file in some)))
+            place = history.timeline.places.get(part.tid or "") if part else None
+            if part and place is not None and not had.has(commit := history.commits[place]):
+                done = [change.file for change in history.added(commit)[: self._added(at, commit)]]
+                left = left.less(Totals(len(done), sum(max(file.size, 0) for file in done)))
             if isinstance(at, Position) and part and part.tid is None:
                 left = left.plus(_totals_of(self._state(at), part.done))
-        oldest = min((commit.modified for commit in rest), default=None)
-        return Lag(len(rest), left.files, left.bytes, oldest)
+        return Lag(had.rest_count(), left.files, left.bytes, had.rest_since())
 
     def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[FileChange]]]:
         """The commits from a first to a last one, inclusive, each with what the stream would read of it.
@@ -163,7 +169,7 @@ class Feed:
         The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
         """
         self._check(start)
-        commits = self._rest(start)
+        commits = [*self._rest(start)]
         if isinstance(end, datetime):
             commits = [commit for commit in commits if commit.modified <= end]
         elif end is not None:
@@ -190,39 +196,40 @@ class Feed:
 
     # --- commits --------------------------------------------------------------------------------------------------
 
-    def _rest(self, at: Position | Start) -> list[Decided]:
-        """The commits that the stream has not read, oldest first. A partly read commit comes before them."""
-        commits = self._history.commits
+    def _had(self, at: Position | Start) -> Had:
+        """The commits that the stream has read, or that come before its start."""
+        timeline = self._history.timeline
         if isinstance(at, Position):
-            tid = at.part.tid if at.part else None
-            return sorted((it for it in commits if not at.had(it)), key=lambda it: it.tid != tid)
+            return timeline.until(at.until, at.tids)
+        if at.begin == "state":
+            return timeline.none()
         if at.time is not None:
-            return [commit for commit in commits if commit.modified >= at.time]
-        first = next((i for i, commit in enumerate(commits) if commit.tid == at.tid), None)
-        if first is None:
+            return timeline.before(at.time)
+        place = timeline.places.get(at.tid or "")
+        if place is None:
             raise InvalidInputError(
                 f"{self._history.url} has no commit {at.tid!r:.100} to begin with; `dbio log` lists those it has"
             )
-        return [*commits[first:]]
+        return timeline.before_place(place)
+
+    def _rest(self, at: Position | Start) -> Iterator[Decided]:
+        """The commits that the stream has not read, oldest first. A partly read commit comes before them."""
+        had, timeline = self._had(at), self._history.timeline
+        tid = at.part.tid if isinstance(at, Position) and at.part else None
+        begun = [] if tid not in timeline.places else [timeline.commits[timeline.places[tid]]]
+        begun = [commit for commit in begun if not had.has(commit)]
+        return chain(begun, (commit for commit in had.rest() if commit not in begun))
 
     def _added(self, at: Position | Start, commit: Decided) -> int:
         """How many of the files that a commit added have been read. The files that it removed are read before them."""
         removed = len(self._history.removed(commit)) if self._wanted.changes else 0
         return max(_done(at, commit.tid) - removed, 0)
 
-    def _had(self, at: Position | Start) -> list[Decided]:
-        rest = {commit.tid for commit in self._rest(at)}
-        return [commit for commit in self._history.commits if commit.tid not in rest]
-
-    def _position(
-        self, had: Sequence[Decided], part: CommitPart | None = None, *, until: datetime | None = None
-    ) -> Position:
-        tids = {commit.tid for commit in had}
-        rest = (commit for commit in self._history.commits if commit.tid not in tids)
+    def _position(self, had: Had, part: CommitPart | None = None, *, until: datetime | None = None) -> Position:
         at_least = {} if until is None else {"at_least": until}
         history = self._history
         return position_of(
-            had, rest, table_id=history.origin.table_id, redated_until=history.redated_until, part=part, **at_least
+            had, table_id=history.origin.table_id, redated_until=history.redated_until, part=part, **at_least
         )
 
     def _check(self, at: Position | Start) -> None:
@@ -239,14 +246,14 @@ class Feed:
                 "nobody knows which of the commits before that time this stream has read, or is to begin with; begin "
                 "with the state of the table, in a new checkpoint. Copy tables with `dbio copy`, which keeps times"
             )
-        if isinstance(at, Position) and (late := _late(at, history.commits)):
+        if isinstance(at, Position) and (late := _late(at, history.timeline.times)):
             self.lose(
                 f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, a position of "
                 "this stream: the store's clock was set back, or somebody restored old markers. A batch that covers "
                 "the time of such a commit has its rows if it is read, or read again, after the commit came; no other "
                 "batch has them"
             )
-        if isinstance(at, Position) and (gone := _gone(at, history.commits, history.now)):
+        if isinstance(at, Position) and (gone := _gone(at, history.timeline.times, history.now)):
             self.lose(
                 f"{gone} commits of {history.url} that this stream has read have gone, or have later times: somebody "
                 "deleted commit markers, or brought them back with new times. If they are back, the stream would read "
@@ -264,14 +271,15 @@ class Feed:
         """Whether the position uses times of commits that a copy has changed."""
         if isinstance(at, Position):
             return at.redated_until != until
-        return at.begin != "state" and any(commit.modified <= until for commit in self._rest(at))
+        return at.begin != "state" and (since := self._had(at).rest_since()) is not None and since <= until
 
     def _last(self, at: Position | Start) -> datetime | None:
         """The time since which the history must be complete; None if no part of it is needed."""
         if isinstance(at, Start) and at.begin != "tid":
             return at.time
-        known = self._had(at) if isinstance(at, Position) else self._rest(at)[:1]
-        return max((commit.modified for commit in known), default=at.until if isinstance(at, Position) else None)
+        if isinstance(at, Position):
+            return self._had(at).newest() or at.until
+        return next((commit.modified for commit in self._rest(at)), None)
 
     def _changes(self, commit: Decided) -> list[FileChange]:
         """The changes that the stream reads of a commit."""
@@ -310,13 +318,13 @@ class Feed:
 
     def _of_state(self, end: Position, start: int) -> Iterator[FileChange]:
         assert end.part
-        times = {commit.tid: commit.modified for commit in self._history.commits}
+        commits, places = self._history.commits, self._history.timeline.places
         for file in self._state(end).some(start, end.part.done):
-            yield FileChange(file, "insert", str(file.tid), times[str(file.tid)])
+            yield FileChange(file, "insert", str(file.tid), commits[places[str(file.tid)]].modified)
 
     def _state(self, at: Position) -> FilesInOrder:
         """The files that were live after exactly the commits that the position has had."""
-        found = self._history.state([commit for commit in self._history.commits if at.had(commit)])
+        found = self._history.state(self._had(at))
         if at.part and at.part.files != len(found):
             raise HistoryLostError(
                 f"of {at.part.files} files that were live in {self._history.url} when this stream began, "
@@ -330,17 +338,17 @@ def _totals_of(state: FilesInOrder, start: int) -> Totals:
     return Totals(len(state) - start, state.bytes_from(start))
 
 
-def _late(at: Position, commits: Sequence[Decided]) -> int:
+def _late(at: Position, times: Sequence[datetime]) -> int:
     """How many commits with earlier times have appeared since the position was made."""
-    watched, older = at.count_watched(commits)
+    watched, older = at.count_watched(times)
     return max(watched - at.commits, 0) + max(older - at.older, 0)
 
 
-def _gone(at: Position, commits: Sequence[Decided], now: datetime) -> int:
+def _gone(at: Position, times: Sequence[datetime], now: datetime) -> int:
     """How many commits of the last WATCHED before `until` are not there any more. No checkpoint has forgotten them."""
     if at.until <= now - _REMEMBERED + WATCHED:
         return 0
-    watched, _ = at.count_watched(commits)
+    watched, _ = at.count_watched(times)
     return max(at.commits - watched, 0)
 
 

@@ -7,7 +7,8 @@ no commit can still appear before it. Rules: PROTOCOL.md 8.4.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import Body, Count, decode_as, encode, in_utc, written
+from dbio_commit.protocol.timeline import Had
 
 MARGIN = timedelta(hours=1)
 """How far `until` stays behind the newest commit, if that takes at most MOST_TIDS."""
@@ -89,17 +91,15 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     def _tids(self) -> frozenset[str]:
         return frozenset(self.tids)
 
-    def count_watched(self, commits: Iterable[Decided]) -> tuple[int, int]:
-        """How many of these commits have the age that `commits` counts, and how many the age that `older` counts."""
-        since = _before(self.until, WATCHED)
-        times = [commit.modified for commit in commits if commit.modified <= self.until]
-        older = sum(time <= since for time in times)
-        return len(times) - older, older
+    def count_watched(self, times: Sequence[datetime], count: int | None = None) -> tuple[int, int]:
+        """Of commits with the first `count` of these times, which are in order: how many have the age that `commits`
+        counts, and how many the age that `older` counts."""
+        older = bisect_right(times, _before(self.until, WATCHED), 0, count)
+        return bisect_right(times, self.until, 0, count) - older, older
 
 
 def position_of(
-    had: Collection[Decided],
-    rest: Iterable[Decided],
+    had: Had,
     *,
     table_id: str,
     redated_until: datetime | None = None,
@@ -107,18 +107,22 @@ def position_of(
     at_least: datetime = _NEVER,
 ) -> Position:
     """The position of a stream that has read exactly these commits. All commits until `at_least` must be among them."""
-    times = sorted((commit.modified for commit in had), reverse=True)
-    if not times:
+    if not len(had):
         return Position(table=table_id, redated_until=redated_until, part=part)
-    until = _before(times[0], MARGIN)
-    if len(times) > MOST_TIDS:
-        until = max(until, min(times[MOST_TIDS], _before(times[0], LEAST_MARGIN)))
-    until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
-    until = max(until, at_least)
-    position = Position(table=table_id, redated_until=redated_until, part=part, until=until)
-    commits, older = position.count_watched(had)
-    tids = sorted(commit.tid for commit in had if commit.modified > position.until)
-    return replace(position, commits=commits, older=older, tids=tids)
+    timeline, later = had.timeline, had.later_times()
+    newest = sorted([*timeline.times[max(had.oldest - MOST_TIDS - 1, 0) : had.oldest], *later], reverse=True)
+    until = _before(newest[0], MARGIN)
+    if len(had) > MOST_TIDS:
+        until = max(until, min(newest[MOST_TIDS], _before(newest[0], LEAST_MARGIN)))
+    if (first := had.rest_since()) is not None:
+        until = min(until, _before(first, timedelta.resolution))
+    position = Position(table=table_id, redated_until=redated_until, part=part, until=max(until, at_least))
+    both = position.count_watched(timeline.times, had.oldest), position.count_watched(later)
+    commits, older = map(sum, zip(*both, strict=True))
+    since = bisect_right(timeline.times, position.until)
+    tids = {commit.tid for commit in timeline.ranked(since, had.oldest)}
+    tids |= {tid for tid in had.more if timeline.rank(tid) >= since}
+    return replace(position, commits=commits, older=older, tids=sorted(tids))
 
 
 def _before(time: datetime, duration: timedelta) -> datetime:

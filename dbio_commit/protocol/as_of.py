@@ -25,6 +25,8 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
     """
     listed = sorted(commits, key=itemgetter(0, 1))
     edges = _dependencies(listed)
+    if all(earlier < later for earlier, later in edges):
+        return listed
     at = _no_older(edges, [commit.modified for commit in listed])
     after: dict[int, set[int]] = {}
     for earlier, later in edges:

@@ -1,19 +1,20 @@
 """The commits of a table in their order, and the files that each added and removed. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
 from typing import Literal, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, recorded_rows
+from dbio_commit.protocol.files_in_order import FilesInMemory, FilesInOrder, Totals
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles, Metadata, added_sizes, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
+from dbio_commit.protocol.timeline import Had, Timeline
 
 ChangeKind = Literal["insert", "delete", "recorded"]
 
@@ -51,46 +52,6 @@ class PathInParts(NamedTuple):
 
 
 NOTHING_SAID = PathInParts({}, ())
-
-
-class Totals(NamedTuple):
-    """What some files add up to."""
-
-    files: int = 0
-    bytes: int = 0
-    """Without files of unknown size."""
-
-    def plus(self, other: "Totals") -> "Totals":
-        return Totals(self.files + other.files, self.bytes + other.bytes)
-
-
-class FilesInOrder(ABC):
-    """The live files of a state, in the order of the times of their commits."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        """Those from one place in the order to another."""
-
-    @abstractmethod
-    def bytes_from(self, start: int) -> int:
-        """The size of those from a place on."""
-
-
-class _InMemory(FilesInOrder):
-    def __init__(self, files: LiveFiles) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        return islice(self._files, start, stop)
-
-    def bytes_from(self, start: int) -> int:
-        return sum(max(file.size, 0) for file in self.some(start))
 
 
 class HistoryInParts(ABC):
@@ -165,8 +126,13 @@ class History:
         return self.commits if parts is None else [commit for commit in self.commits if commit.tid not in parts.tids]
 
     @cached_property
+    def timeline(self) -> Timeline:
+        """The commits by their times."""
+        return Timeline(self.commits)
+
+    @property
     def _places(self) -> Mapping[str, int]:
-        return {commit.tid: place for place, commit in enumerate(self.commits)}
+        return self.timeline.places
 
     @cached_property
     def _removers(self) -> Mapping[str, str]:
@@ -280,9 +246,18 @@ class History:
 
     # --- states ---------------------------------------------------------------------------------------------------
 
-    def state(self, had: Sequence[Decided]) -> FilesInOrder:
-        """The files that are live after exactly these commits."""
-        return self.parts.state(had) if self.parts else _InMemory(live_files(had))
+    def state(self, had: Had) -> FilesInOrder:
+        """The files that are live after exactly these commits. The last one is kept."""
+        key = had.oldest, had.more
+        if key not in self._states:
+            self._states.clear()
+            commits = had.commits()
+            self._states[key] = self.parts.state(commits) if self.parts else FilesInMemory(live_files(commits))
+        return self._states[key]
+
+    @cached_property
+    def _states(self) -> dict[tuple[int, Set[str]], FilesInOrder]:
+        return {}
 
     def totals(self, commits: Iterable[Decided]) -> Totals:
         """What the data files add up to that these commits added, as far as the history still has them."""
@@ -294,6 +269,22 @@ class History:
                 sizes = [it.file.size for it in self.added(commit)]
                 found = found.plus(Totals(len(sizes), sum(max(size, 0) for size in sizes)))
         return found.plus(self.parts.totals(stored)) if self.parts and stored else found
+
+    def totals_without(self, had: Had) -> Totals:
+        """The totals of all other commits. After a call, one for some commits more takes no longer than these need."""
+        rank, since = self._totals_since.get("last", (len(self.commits), Totals()))
+        if rank <= had.oldest:
+            since = since.less(self.totals(self.timeline.ranked(rank, had.oldest)))
+        else:
+            since = since.plus(self.totals(self.timeline.ranked(had.oldest, rank)))
+        self._totals_since["last"] = had.oldest, since
+        places = self.timeline.places
+        return since.less(self.totals(self.commits[places[tid]] for tid in had.more))
+
+    @cached_property
+    def _totals_since(self) -> dict[Literal["last"], tuple[int, Totals]]:
+        """A rank, and the totals of the commits of that rank and of higher ones."""
+        return {}
 
     # --- changes --------------------------------------------------------------------------------------------------
 

@@ -48,8 +48,9 @@ from dbio_commit.protocol import parts as merge_plans
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.files_in_order import FilesInOrder
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
-from dbio_commit.protocol.history import FileChange, FilesInOrder
+from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
@@ -675,7 +676,7 @@ def leave_no_margin() -> Iterator[None]:
 @mutation("clocks", "I9")
 def count_nothing() -> Iterator[None]:
     """A stream does not look whether commits came with times before its position."""
-    with patch.object(feed, "_late", lambda at, commits: 0):
+    with patch.object(feed, "_late", lambda at, times: 0):
         yield
 
 
@@ -685,7 +686,7 @@ def count_no_files_of_a_part() -> Iterator[None]:
     done = feed._done
 
     def state(self: Feed, at: Position) -> FilesInOrder:
-        return self._history.state([commit for commit in self._history.commits if at.had(commit)])
+        return self._history.state(self._had(at))
 
     with patch.object(feed, "_done", lambda at, tid, files=None: done(at, tid)), patch.object(Feed, "_state", state):
         yield

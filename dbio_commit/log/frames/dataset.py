@@ -1,6 +1,5 @@
 """A snapshot as a Dataset of pyarrow, if pyarrow's own reader keeps the table's rules."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +9,11 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pfs
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.packages import needs
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.exact import for_arrow
+from dbio_commit.log.frames.dataset_ahead import ScannedAhead, filesystem_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.request import Request
-from dbio_commit.store import Store
 
 
 def to_dataset(request: Request) -> ds.Dataset:
@@ -45,7 +43,7 @@ def dataset_of(request: Request, files: Sequence[MatchedFile]) -> ds.Dataset:
     options: Any = ds.ParquetReadOptions  # its stubs lack defaults
     read_options = options(coerce_int96_timestamp_unit="us")
     format = ds.ParquetFileFormat(read_options=read_options)
-    filesystem = pfs.LocalFileSystem() if store.is_disk else _filesystem(store)
+    filesystem = pfs.LocalFileSystem() if store.is_disk else filesystem_of(store, files)
     fragments = [
         format.make_fragment(
             f"{store.url}/{it.file.path}" if store.is_disk else it.file.path,
@@ -54,7 +52,9 @@ def dataset_of(request: Request, files: Sequence[MatchedFile]) -> ds.Dataset:
         )
         for it in files
     ]
-    return ds.FileSystemDataset(fragments, target, format, filesystem)
+    if store.is_disk:
+        return ds.FileSystemDataset(fragments, target, format, filesystem)
+    return ScannedAhead(fragments, target, format, filesystem).over(store, files)
 
 
 def _partition(partition: Mapping[str, str | None], target: pa.Schema, where: str) -> Any:
@@ -67,24 +67,3 @@ def _partition(partition: Mapping[str, str | None], target: pa.Schema, where: st
             column = pc.field(field.name)
             found = found & (column.is_null() if value is None else column == pa.scalar(value, field.type))
     return found
-
-
-def _filesystem(store: Store) -> pfs.FileSystem:
-    """The files of a store for pyarrow, with the credentials of the store."""
-    with needs("to_dataset"):
-        from fsspec.spec import AbstractFileSystem
-
-    class Files(AbstractFileSystem):  # type: ignore[misc]
-        cachable = False
-        protocol = "dbio"
-
-        def info(self, path: str, **_: Any) -> dict[str, Any]:
-            return {"name": path, "size": store.stat(path).size, "type": "file"}
-
-        def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> Any:
-            if mode != "rb":
-                raise io.UnsupportedOperation(mode)
-            return store.open_read(path)
-
-    handler: Any = pfs.FSSpecHandler  # its stubs take it for abstract
-    return pfs.PyFileSystem(handler(Files()))

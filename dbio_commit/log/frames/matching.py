@@ -1,6 +1,7 @@
 """Looks at footers, to find the files that other tools can read by themselves, with the table's columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -9,10 +10,11 @@ import pyarrow.parquet as pq
 from dbio_commit.data.alike import Match, match
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.pruning import column_types
-from dbio_commit.data.rows import open_footer
+from dbio_commit.data.rows import open_end
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.store.contract import Tail
 
 
 class MatchedFile(NamedTuple):
@@ -22,6 +24,8 @@ class MatchedFile(NamedTuple):
     match: Match
     why: str
     """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
+    end: Tail
+    """Its size, and its last bytes with the footer; no bytes if those of other files have the room."""
 
     def is_native(self, request: Request) -> bool:
         """Whether a tool on this machine reads the file from the disk as the table's rows."""
@@ -43,19 +47,39 @@ def unused_name(name: str, names: Iterable[str]) -> str:
     return name
 
 
+_ENDS_BYTES = 16 * 1024 * 1024
+"""Of object stores: the most bytes of all ends that are kept. So a reader need not fetch them again."""
+
+
 def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[MatchedFile]:
     """The files in order. Raises InvalidInputError for a file that cannot be read, ObjectNotFoundError."""
     store = request.store
+    room = _Room(0 if store.is_disk else _ENDS_BYTES)
     variants = _variants(request.columns)
     matching = _Matching(target)
 
     def look(file: DataFile) -> MatchedFile:
-        found, why = matching.match(open_footer(store, file.path), file.partition)
+        parquet, end = open_end(store, file.path)
+        found, why = matching.match(parquet, file.partition)
         if found is Match.SAME and variants.intersection(target.names):
-            found = Match.CAST  # `open_footer` looks at variants
-        return MatchedFile(file, found, why)
+            found = Match.CAST  # `open_end` looks at variants
+        return MatchedFile(file, found, why, end if room.take(len(end.body)) else Tail(end.size, b""))
 
     return store.ask_each(look, files)
+
+
+class _Room:
+    """What is left of a number of bytes. Threads share it."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._lock = Lock()
+
+    def take(self, size: int) -> bool:
+        with self._lock:
+            fits = size <= self._left
+            self._left -= size if fits else 0
+            return fits
 
 
 class _Matching:

@@ -188,18 +188,29 @@ def _frames(
     n_rows: int | None,
 ) -> Iterator["polars.DataFrame"]:
     """The rows in the order of the files; of each, as Polars reads it itself, if it does."""
+    for native, others in _runs(request, files, target):
+        if native:
+            lazy = _native(request, native, target)
+            lazy = lazy.filter(*keep) if keep else lazy
+            lazy = lazy if n_rows is None else lazy.head(n_rows)
+            yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=True, engine="streaming")
+        for batch in read_batches(request, others, target, skipping=told):
+            frame = frame_of(pa.Table.from_batches([batch]))
+            yield frame.filter(*keep) if keep else frame
+
+
+def _runs(
+    request: Request, files: Sequence[DataFile], target: pa.Schema
+) -> Iterator[tuple[list[MatchedFile], Sequence[DataFile]]]:
+    """The files in their order: those that Polars itself reads, or those that it does not."""
+    if not request.store.is_disk:
+        yield [], files
+        return
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = match_files(request, files[start : start + _FILES_AT_ONCE], target)
         for is_native, run in groupby(some, key=lambda it: it.is_native(request)):
-            if is_native:
-                lazy = _native(request, [*run], target)
-                lazy = lazy.filter(*keep) if keep else lazy
-                lazy = lazy if n_rows is None else lazy.head(n_rows)
-                yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=True, engine="streaming")
-                continue
-            for batch in read_batches(request, [it.file for it in run], target, skipping=told):
-                frame = frame_of(pa.Table.from_batches([batch]))
-                yield frame.filter(*keep) if keep else frame
+            found = [*run]
+            yield (found, []) if is_native else ([], [it.file for it in found])
 
 
 def frame_of(rows: pa.Table) -> "polars.DataFrame":

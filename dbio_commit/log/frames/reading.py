@@ -20,6 +20,7 @@ from dbio_commit.data.exact import for_arrow
 from dbio_commit.data.pruning import Condition, column_types
 from dbio_commit.data.row_groups import choose_groups
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
+from dbio_commit.log.frames import ahead
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol.state import DataFile
 
@@ -29,13 +30,12 @@ _AT_ONCE = max(2, min(4, os.cpu_count() or 2))
 """Files that are read at once, in the order in which the caller gets them."""
 _HELD = 2
 """Batches of each of these files that wait for the caller."""
-_WHOLE_IF_PART = 4 * 1024 * 1024
-"""A file up to this size is fetched whole, even if only some of its columns or row groups are needed."""
 
 
 def read_table(request: Request) -> pa.Table:
     """All rows in memory, with the columns that are asked for."""
-    read = _reader(request, request.target, request.condition)
+    whole = _whole_bytes(request, request.target, request.condition)
+    read = _reader(request, request.target, partial(open_file, request.store, whole_bytes=whole), request.condition)
 
     def all_of(file: DataFile) -> list[pa.RecordBatch]:
         return list(read(file))
@@ -60,13 +60,24 @@ def count(request: Request) -> int:
 def read_batches(
     request: Request, files: Sequence[DataFile], target: pa.Schema, *, skipping: Condition | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the files with the target's columns, in bounded memory.
+    """The rows of the files with the target's columns, in bounded memory. A few files are decoded ahead of the caller,
+    and more are fetched ahead from an object store.
 
     `skipping` leaves out row groups which surely hold no row that the caller wants. It filters no rows; the request's
     own condition does.
     """
-    read = _reader(request, target, request.condition, skipping)
-    return _ahead([partial(read, file) for file in files])
+    store, whole = request.store, _whole_bytes(request, target, request.condition, skipping)
+    small = () if store.is_disk else ((file.path, file.size) for file in files if 0 <= file.size <= whole)
+    fetched = ahead.FilesAhead(store, small)
+
+    def open(file: DataFile) -> Any:
+        return fetched.open(file.path) if file.path in fetched else open_file(store, file, whole_bytes=whole)
+
+    read = _reader(request, target, open, request.condition, skipping)
+    try:
+        yield from _ahead([partial(read, file) for file in files])
+    finally:
+        fetched.close()
 
 
 def batch_reader(request: Request) -> pa.RecordBatchReader:
@@ -77,18 +88,23 @@ def batch_reader(request: Request) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.select(wanted) for batch in found))
 
 
+def _whole_bytes(request: Request, target: pa.Schema, *conditions: Condition | None) -> int:
+    """The size up to which files are fetched whole."""
+    is_part = any(it is not None for it in conditions) or len(target) < len(request.columns["fields"])
+    return ahead.WHOLE_IF_PART if is_part else WHOLE_BYTES
+
+
 def _reader(
-    request: Request, target: pa.Schema, condition: Condition | None, skipping: Condition | None = None
+    request: Request, target: pa.Schema, open: Callable[[DataFile], Any], *conditions: Condition | None
 ) -> Callable[[DataFile], Iterator[pa.RecordBatch]]:
+    """A function that reads the rows of one file. Of the conditions, the first filters rows."""
     store, types = request.store, column_types(request.columns)
-    keep = None if condition is None else for_arrow(condition, request.target)
-    asked = [it for it in (condition, skipping) if it is not None]
-    is_part = bool(asked) or len(target) < len(request.columns["fields"])
-    whole = _WHOLE_IF_PART if is_part else WHOLE_BYTES
+    keep = None if conditions[0] is None else for_arrow(conditions[0], request.target)
+    asked = [it for it in conditions if it is not None]
 
     def read(file: DataFile) -> Iterator[pa.RecordBatch]:
         where = store.url_of(file.path)
-        with open_file(store, file, whole_bytes=whole) as source:
+        with open(file) as source:
             parquet = open_parquet(source, where)
             groups = choose_groups(parquet, asked, types, partition=file.partition) if asked else None
             for batch in read_rows(parquet, target, partition=file.partition, where=where, groups=groups):

@@ -20,7 +20,8 @@ from dbio_commit.log.parts.past import Past
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import history, names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.history import AddedPath, FilesInOrder, HistoryInParts, PathInParts, Totals
+from dbio_commit.protocol.files_in_order import FilesInOrder, Totals
+from dbio_commit.protocol.history import AddedPath, HistoryInParts, PathInParts
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.store import Store
 

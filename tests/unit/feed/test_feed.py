@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.origin import Origin
-from dbio_commit.protocol.state import NO_METADATA
+from dbio_commit.protocol.state import NO_METADATA, live_files
 from tests.builders import NOW, data, marker
 
 STATE = Start()
@@ -893,3 +894,62 @@ def test_what_a_commit_tells_row_by_row_is_read_at_once(books: Books) -> None:
     books.add([5, 5, 5], [data("a", 0), data("b", 1), data("b", 2)], tid="b", operation="rewrite", whole=[data("b", 0)])
     stream = Stream(books, CHANGES, most=Most(files=1), at=SINCE_B)
     assert [paths(stream.batch()) for _ in range(3)] == [[data("b", 0)], [data("b", 1), data("b", 2)], []]
+
+
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+class Looked(list[Decided]):
+    """Commits, and how many of them were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Any:
+        for commit in super().__iter__():
+            self.looks += 1
+            yield commit
+
+
+@pytest.mark.parametrize("begin", ["the first", "the last"])
+def test_a_batch_takes_no_longer_for_more_commits_that_were_read_or_are_left(begin: str) -> None:
+    looks = set[int]()
+    for count in (2_000, 4_000):
+        books = Books()
+        for _ in range(count):
+            books.add()
+        commits = Looked(books.commits)
+        history = replace(books.feed()._history, commits=commits)
+        start = books.commits[0 if begin == "the first" else -50].tid
+        at = Feed(history, PLAIN).after(Start(begin="tid", tid=start), Most(files=1))
+        Feed(history, PLAIN).lag(at)  # this goes through all commits once for each history
+        commits.looks = 0
+        for _ in range(10):
+            feed = Feed(history, PLAIN)
+            end = feed.after(at, Most(files=1))
+            assert isinstance(end, Position)
+            assert feed.lag(end).commits == feed.lag(at).commits - 1
+            assert len(Feed(history, PLAIN).between(at, end)) == 1
+            at = end
+        looks.add(commits.looks)
+    (found,) = looks
+    assert found < 10 * 1_500, "the tids of an hour, and the batch"
+
+
+def test_a_batch_of_the_state_reads_the_state_once(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(20):
+        books.add([5, 5])
+    history, made = books.feed()._history, Mock(wraps=live_files)
+    monkeypatch.setattr("dbio_commit.protocol.history.live_files", made)
+    at: Position | Start = STATE
+    for number in range(10):
+        feed = Feed(history, PLAIN)
+        end = feed.after(at, Most(files=4))
+        assert isinstance(end, Position)
+        assert len(feed.between(at, end)) == 4
+        assert feed.lag(end) == Lag(0, 36 - 4 * number, 5 * (36 - 4 * number), None)
+        at = end
+    made.assert_called_once()

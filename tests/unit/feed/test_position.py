@@ -4,6 +4,7 @@ Rules: PROTOCOL.md 8.4.
 """
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -23,9 +24,9 @@ from dbio_commit.feed.position import (
     Start,
     decode_position,
     encode_position,
-    position_of,
 )
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.timeline import Had, Timeline
 from tests.builders import NOW, marker
 
 DAY = timedelta(days=1)
@@ -37,6 +38,15 @@ def decided(number: int, at: datetime) -> Decided:
 
 def spread(count: int, over: timedelta) -> list[Decided]:
     return [decided(i, NOW + over * i / count) for i in range(count)]
+
+
+def position_of(had: Sequence[Decided], rest: Sequence[Decided], *, table_id: str, **more: Any) -> Position:
+    """Also checks that it does not matter how `Had` says which commits those are."""
+    some = Timeline([*had, *rest]).none().plus(had)
+    found = position.position_of(some, table_id=table_id, **more)
+    same = Had(some.timeline, 0, {commit.tid for commit in had})
+    assert found == position.position_of(same, table_id=table_id, **more)
+    return found
 
 
 def size(at: Position | Start) -> int:
@@ -151,7 +161,7 @@ def test_the_ends_of_time_can_be_told(until: str) -> None:
     at = decode_position({"table": "t", "until": until})
     assert isinstance(at, Position)
     assert at.had(decided(1, NOW)) == (until[0] == "9")
-    assert at.count_watched([decided(1, NOW)]) == (0, int(until[0] == "9"))
+    assert at.count_watched([NOW]) == (0, int(until[0] == "9"))
 
 
 # --- how large they are -------------------------------------------------------------------------------------------

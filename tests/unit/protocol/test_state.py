@@ -193,6 +193,13 @@ def test_the_order_of_commits_that_depend_on_each_other_follows_each_dependency_
     assert [it.tid for it in in_order(commits)] == [it.tid for it in reversed(commits)]
 
 
+def test_commits_whose_times_and_tids_are_in_order_need_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As most of all logs, also on a store with whole seconds."""
+    commits = [Decided(OLD, f"{i:019}", marker([f"a{i}"], [f"a{i - 1}"]), place=i) for i in range(100)]
+    monkeypatch.setattr("dbio_commit.protocol.as_of._no_older", None)
+    assert in_order(commits[::-1]) == commits
+
+
 def test_a_zone_of_as_of_counts() -> None:
     commit = Decided(datetime(2026, 11, 20, 10, tzinfo=UTC), "1", marker())
     assert committed_by([commit], "2026-11-20T11:00:00+01:00") == [commit]

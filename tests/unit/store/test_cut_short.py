@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dbio_commit import DbioError, StoreError, Table
-from dbio_commit.log.frames import reading
+from dbio_commit.log.frames import ahead, reading
 from dbio_commit.store.copying import copy_object
 from dbio_commit.store.upload import Download
 from dbio_commit.testing import MemoryStore
@@ -60,7 +60,7 @@ def test_an_object_that_was_cut_off_is_named(
 ) -> None:
     if not whole:
         monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
-        monkeypatch.setattr(reading, "_WHOLE_IF_PART", 0)
+        monkeypatch.setattr(ahead, "WHOLE_IF_PART", 0)
     expected = READS[name](Table(path))
     for victim in objects(path):
         body = victim.read_bytes()

@@ -16,7 +16,7 @@ import pytest
 
 from dbio_commit import InvalidInputError, ObjectNotFoundError, Table
 from dbio_commit.data.pruning import UNKNOWN
-from dbio_commit.log.frames import reading
+from dbio_commit.log.frames import ahead, reading
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import _ahead
 from dbio_commit.testing import MemoryStore
@@ -92,7 +92,7 @@ def filled() -> tuple[Table, CountingStore]:
 @pytest.fixture
 def remote(filled: tuple[Table, CountingStore], monkeypatch: pytest.MonkeyPatch) -> tuple[Table, CountingStore]:
     """A table on a store that fetches ranges: no file is so small that it is fetched whole."""
-    monkeypatch.setattr(reading, "_WHOLE_IF_PART", 0)
+    monkeypatch.setattr(ahead, "WHOLE_IF_PART", 0)
     filled[1].forget()
     return filled
 

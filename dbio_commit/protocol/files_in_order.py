@@ -1,0 +1,57 @@
+"""The live files of a state, in the order of the times of their commits, and what some files add up to. Pure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from dbio_commit.protocol.state import DataFile, LiveFiles
+
+
+class Totals(NamedTuple):
+    """What some files add up to."""
+
+    files: int = 0
+    bytes: int = 0
+    """Without files of unknown size."""
+
+    def plus(self, other: "Totals") -> "Totals":
+        return Totals(self.files + other.files, self.bytes + other.bytes)
+
+    def less(self, other: "Totals") -> "Totals":
+        return Totals(self.files - other.files, self.bytes - other.bytes)
+
+
+class FilesInOrder(ABC):
+    """The live files of a state, in the order of the times of their commits."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
+        """Those from one place in the order to another."""
+
+    @abstractmethod
+    def bytes_from(self, start: int) -> int:
+        """The size of those from a place on."""
+
+
+class FilesInMemory(FilesInOrder):
+    def __init__(self, files: LiveFiles) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
+        return (self._files[place] for place in range(*slice(start, stop).indices(len(self))))
+
+    def bytes_from(self, start: int) -> int:
+        return self._sizes[-1] - self._sizes[start]
+
+    @cached_property
+    def _sizes(self) -> Sequence[int]:
+        """For each place, the size of all files before it; and of all files."""
+        return [*accumulate((max(file.size, 0) for file in self._files), initial=0)]
