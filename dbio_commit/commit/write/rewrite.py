@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ def snapshot_to_rewrite(place: Place) -> tuple[Snapshot, Mapping[str, Any]]:
     return snapshot, snapshot.schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rewrite:
     """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
 
@@ -100,9 +101,13 @@ class Rewrite:
     def schema(self) -> Mapping[str, Any]:
         return self.plan.mapping.schema
 
-    @property
+    @cached_property
     def target(self) -> pa.Schema:
         return arrow_schema(self.schema, where=self.where)
+
+    @cached_property
+    def _types(self) -> Mapping[str, str]:
+        return column_types(self.schema)
 
     # --- conditions -----------------------------------------------------------------------------------------------
 
@@ -119,12 +124,12 @@ class Rewrite:
         state = snapshot or self.snapshot
         if state is None or condition == EVERY_ROW:
             return list(state.files) if state else []
-        return list(prune(state.files, state.of_files, condition, column_types(self.schema)))
+        return list(prune(state.files, state.of_files, condition, self._types))
 
     def holds_in(self, file: DataFile, condition: Condition) -> bool:
         """Whether the condition holds for all rows of the file, judged by its partition."""
         info = FileInfo(path=file.path, size=file.size, partition=file.partition)
-        return condition.must_hold(facts_of_file(info, list(condition.columns()), column_types(self.schema)))
+        return condition.must_hold(facts_of_file(info, list(condition.columns()), self._types))
 
     # --- files ----------------------------------------------------------------------------------------------------
 
