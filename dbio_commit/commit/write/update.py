@@ -21,6 +21,7 @@ from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.rewrite import Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.terms import Where, new_value
 from dbio_commit.protocol.commits import Commit
@@ -177,8 +178,8 @@ def _value_of(
     rewrite: Rewrite, given: Any, name: str, kind: Any, scope: SeenColumns, time_zone: str | None
 ) -> Callable[[Rows], Any]:
     if isinstance(given, Plain):
-        scalar = pa.scalar(new_value(given.value, kind, column=name), arrow_type(kind))
-        return lambda rows: pa.repeat(scalar, rows.num_rows)
+        constant = scalar(new_value(given.value, kind, column=name), arrow_type(kind))
+        return lambda rows: pa.repeat(constant, rows.num_rows)
     with needs("a value in SQL", extra="cli"):
         from dbio_commit.data.values import Unsure, read_value
     try:
