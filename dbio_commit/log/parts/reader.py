@@ -128,8 +128,8 @@ class PartReader:
         if of_statistics and part.statistics:
             rebuild = command("dbio", "checkpoint", self.store.url, "--rebuild")
             return CheckpointLostError(
-                f"{self.store.url_of(part.statistics.name)}, the statistics of a part of {checkpoint}, {what}; no row is "
-                f"lost: `{rebuild}` records these statistics again, or leaves them out"
+                f"{self.store.url_of(part.statistics.name)}, the statistics of a part of {checkpoint}, {what}; no row "
+                f"is lost: `{rebuild}` records these statistics again, or leaves them out"
             )
         return CheckpointLostError(f"{self.store.url_of(part.name)}, a part of {checkpoint}, {what}; {BRING_BACK}")
 
