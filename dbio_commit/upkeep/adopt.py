@@ -183,6 +183,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     rows: dict[str, int | None] = {}
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
+    before, group = None, Alike([], {})
     for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first)):
         if footer is None:
             raise CommitConflictError(
@@ -192,8 +193,10 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
         if refusal := footer.refusal(store.url_of(path)):
             wrong.append(refusal)
         elif footer.columns is not None:
-            inside = without(footer.columns, snapshot.partition_columns)
-            groups.setdefault(json.dumps(inside), Alike([], inside)).files.append(path)
+            if footer.columns is not before:  # files that were recognized have the same object
+                before, inside = footer.columns, without(footer.columns, snapshot.partition_columns)
+                group = groups.setdefault(json.dumps(inside), Alike([], inside))
+            group.files.append(path)
         rows[path] = footer.rows
     if wrong:
         raise InvalidInputError(
