@@ -9,8 +9,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -23,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.base.errors import DbioError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import plain
 from dbio_commit.feed.streams import StreamLag
 from dbio_commit.spark.vacuum import vacuum_table
@@ -44,6 +46,9 @@ _log = get_logger(__name__)
 _STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
 """The most bytes of an answer, which has numbers and a few messages."""
+
+_MOST_MESSAGE, _MOST_TRACE = 10_000, 100_000
+"""The most characters of an error's message, and of its traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,19 +217,23 @@ def _listen(connection: Connection, stop: Event) -> None:
 
 
 def _do(job: Job, stop: Event) -> _Answer:
+    clean = partial(redact, secrets=job.secrets)  # before any text is cut: half a secret would not be found
     try:
         table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
         if job.compact:
-            return _Answer(compaction=compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set))
+            done = compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set)
+            return _Answer(compaction=CompactionSummary.of(done, clean=clean))
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
-        health = None if report.stopped else _look(table, report, job)
+        health = None if report.stopped else _look(table, report, job, clean)
     except Exception as error:  # any error: the service logs it, and continues with other tables
-        trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
-        return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
-    return _Answer(summary=replace(RunSummary.of(report), health=health))
+        trace = "" if isinstance(error, DbioError) else clean(format_exc(limit=-20))
+        return _Answer(
+            error=type(error).__name__, message=clean(str(error))[:_MOST_MESSAGE], traceback=trace[:_MOST_TRACE]
+        )
+    return _Answer(summary=replace(RunSummary.of(report, clean=clean), health=health))
 
 
-def _look(table: Table, report: VacuumReport, job: Job) -> TableHealth | None:
+def _look(table: Table, report: VacuumReport, job: Job, clean: Callable[[str], str]) -> TableHealth | None:
     """The health of the table for the page and the metrics, from another read of the log. An error is only logged, as
     the run is done."""
     try:
@@ -233,7 +242,7 @@ def _look(table: Table, report: VacuumReport, job: Job) -> TableHealth | None:
             at=table.clock.now(),
             vacuumed=in_short(report),
             streams=[lag for checkpoint in job.streams if (lag := _lag(table, checkpoint))],
-            behind={it: (published_at(table.store, it), why) for it, why in report.behind.items()},
+            behind={it: (published_at(table.store, it), clean(why)) for it, why in report.behind.items()},
             target_size=job.target_size,
         )
     except Exception as error:

@@ -207,7 +207,8 @@ class RunSummary:
     """The health of the table after the run. None if it was not computed."""
 
     @classmethod
-    def of(cls, report: VacuumReport) -> "RunSummary":
+    def of(cls, report: VacuumReport, *, clean: Callable[[str], str] = str) -> "RunSummary":
+        """`clean` removes secrets from a message, before it is cut."""
         objects, sizes = Counter[Reason](), Counter[Reason]()
         for it in report.deleted:
             objects[it.reason] += 1
@@ -217,7 +218,7 @@ class RunSummary:
             dry_run=report.dry_run,
             deleted={reason: ObjectTotal(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
             failures=tuple(
-                Failure(path=it.path, message=it.message[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
+                Failure(path=it.path, message=clean(it.message)[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
             ),
             failed=len(report.failed),
             aborted=len(report.aborted),
