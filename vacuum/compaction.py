@@ -74,9 +74,7 @@ class CompactionSummary:
         return ", ".join(filter(None, parts))
 
 
-def compact_table(
-    table: Table, options: CompactOptions, *, dry_run: bool, stop: Callable[[], bool]
-) -> CompactReport:
+def compact_table(table: Table, options: CompactOptions, *, dry_run: bool, stop: Callable[[], bool]) -> CompactReport:
     """Compacts the table. Once `stop` returns true, ends after the files that are being written.
 
     Raises as `Table.compact`.

@@ -1,6 +1,7 @@
 """The service: vacuums each table at the times of its cron expression, or all tables once. May compact a table before.
 
-Each vacuum and each compaction runs in a process of its own (`process`). A failure of one table stops no other table.
+Each vacuum and each compaction runs in a process beside the service (`process`). A failure of one table stops no other
+table.
 `commands` handles signals and the exit code.
 """
 
@@ -40,7 +41,7 @@ from vacuum.events import (
     named,
 )
 from vacuum.metrics import Metrics
-from vacuum.process import Job, compact_in_process, vacuum_in_process
+from vacuum.process import Job, Workers
 from vacuum.states import State, facts_of, link_to, pattern_of, subject_of
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
@@ -51,13 +52,13 @@ NO_TABLE = "no table matches"
 
 
 class Vacuum(Protocol):
-    """Vacuums a table: `vacuum_in_process`, except in tests."""
+    """Vacuums a table: `Workers.vacuum`, except in tests."""
 
     def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
 
 
 class Compact(Protocol):
-    """Compacts a table: `compact_in_process`, except in tests."""
+    """Compacts a table: `Workers.compact`, except in tests."""
 
     def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
 
@@ -69,8 +70,8 @@ class Service:
         self,
         config: Config,
         *,
-        vacuum: Vacuum = vacuum_in_process,
-        compact: Compact = compact_in_process,
+        vacuum: Vacuum | None = None,
+        compact: Compact | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.config, self.entries = config, config.entries
@@ -82,9 +83,13 @@ class Service:
             # A run that could not begin in time begins late, once for all times that were missed.
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
-        self._vacuum, self._compact, self._clock, self._secrets = vacuum, compact, clock, secrets(config)
+        self._workers = Workers()
+        self._vacuum, self._compact = vacuum or self._workers.vacuum, compact or self._workers.compact
+        self._clock, self._secrets = clock, secrets(config)
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="vacuum")
         self._lock = Lock()
+        self._busy = 0
+        """How many tables have a run that is under way, or waits for a thread."""
         self._tables: dict[str, State] = {}
         self._patterns: dict[str, State] = {}
         self._unfinished: list[ConfigEntry | FoundTable] = []
@@ -186,6 +191,7 @@ class Service:
         with self._lock:
             state = self._know(table.url, table.entry)
             begins, state.busy = not state.busy, True
+            self._busy += begins
         if begins:
             self._pool.submit(self._run, table)
         else:
@@ -205,6 +211,10 @@ class Service:
         finally:
             with self._lock:
                 self._tables[table.url].busy = False
+                self._busy -= 1
+                is_last = not self._busy
+            if is_last:
+                self._workers.rest()
 
     def _run_compaction(self, job: Job) -> tuple[str, str]:
         """Compacts. Returns the result in words, and why it failed. Raises nothing, so that the vacuum runs in any

@@ -27,7 +27,7 @@ from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config
-from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
+from vacuum.process import Job, RunFailed, Workers
 from vacuum.schedule import Service
 
 # The real program, but for tables whose names say that their vacuum goes wrong.
@@ -137,6 +137,23 @@ def failure(of: Job) -> RunFailed:
     with pytest.raises(RunFailed) as raised:
         vacuum_in_process(of, stop=Event())
     return raised.value
+
+
+def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
+    """In a new process."""
+    workers = Workers()
+    try:
+        return workers.vacuum(of, stop=stop)
+    finally:
+        workers.rest()
+
+
+def compact_in_process(of: Job, *, stop: Event) -> CompactionSummary:
+    workers = Workers()
+    try:
+        return workers.compact(of, stop=stop)
+    finally:
+        workers.rest()
 
 
 class Running:

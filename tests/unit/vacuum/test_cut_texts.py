@@ -1,7 +1,6 @@
 """Texts that come back from the process of a table are cut to a length. None of them shows a part of a secret."""
 
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -9,8 +8,9 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import CompactReport, LeftFiles
 from vacuum import Failure, VacuumOptions, VacuumReport
-from vacuum import process as process_module
-from vacuum.process import Job, _do, _written
+from vacuum import worker as worker_module
+from vacuum.process import Job, Task, written
+from vacuum.worker import do
 
 SECRET = "hunter2hunter2"
 
@@ -28,6 +28,10 @@ def job(root: Path, compact: CompactOptions | None = None) -> Job:
     )
 
 
+def never() -> bool:
+    return False
+
+
 def at_each_cut(shift: int) -> str:
     """A long text with secrets in which no cut at a multiple of 10 characters finds a whole secret."""
     return "x" * shift + SECRET * 20_000
@@ -40,8 +44,8 @@ def test_a_secret_at_the_end_of_a_cut_message_is_not_shown(
     def vacuum_table(*given: object, **options: object) -> VacuumReport:
         raise ValueError(at_each_cut(shift))
 
-    monkeypatch.setattr(process_module, "vacuum_table", vacuum_table)
-    assert b"hunt" not in _written(_do(job(tmp_path), Event()))
+    monkeypatch.setattr(worker_module, "vacuum_table", vacuum_table)
+    assert b"hunt" not in written(do(Task.VACUUM, job(tmp_path), never))
 
 
 @pytest.mark.parametrize("shift", [0, 3, 6, 9, 12])
@@ -50,8 +54,8 @@ def test_nor_in_what_could_not_be_deleted_or_compacted(
 ) -> None:
     failed = [Failure(path="part-0", message=at_each_cut(shift))]
     report = VacuumReport(url="/t", scope=Scope.TABLE, dry_run=False, retention_hours=48, failed=failed)
-    monkeypatch.setattr(process_module, "vacuum_table", lambda *given, **options: report)
-    assert b"hunt" not in _written(_do(job(tmp_path), Event()))
+    monkeypatch.setattr(worker_module, "vacuum_table", lambda *given, **options: report)
+    assert b"hunt" not in written(do(Task.VACUUM, job(tmp_path), never))
     left = CompactReport(url="/t", dry_run=False, left=[LeftFiles(paths=["part-0"], size=1, reason=at_each_cut(shift))])
-    monkeypatch.setattr(process_module, "compact_table", lambda *given, **options: left)
-    assert b"hunt" not in _written(_do(job(tmp_path, CompactOptions()), Event()))
+    monkeypatch.setattr(worker_module, "compact_table", lambda *given, **options: left)
+    assert b"hunt" not in written(do(Task.COMPACT, job(tmp_path, CompactOptions()), never))
