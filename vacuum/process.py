@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.base.texts import plain
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
+from dbio_commit.upkeep.vacuum.idle import LastLook
 from dbio_commit.upkeep.vacuum.report import RunSummary, VacuumOptions
 from vacuum.compaction import CompactionSummary
 
@@ -54,11 +55,13 @@ class Job:
     memory_mb: int
     deadline_s: float
     compact: CompactOptions | None = None
-    """The options for `Workers.compact`."""
+    """The options for `Processes.compact`."""
     streams: Sequence[str] = ()
     """The checkpoints of streams that read the table."""
     target_size: int = TARGET_BYTES
     """Files that are small beside this size, in bytes, are counted."""
+    last_look: LastLook | None = None
+    """For `Processes.is_idle`."""
     secrets: Collection[str] = field(repr=False)
     """Texts that its log must not show."""
 
@@ -66,6 +69,7 @@ class Job:
 class Task(StrEnum):
     """What a process can do with the table of a job."""
 
+    LOOK = "look"
     COMPACT = "compact"
     VACUUM = "vacuum"
 
@@ -99,6 +103,7 @@ class Answer:
 
     summary: RunSummary | None = None
     compaction: CompactionSummary | None = None
+    is_idle: bool | None = None
     error: str = ""
     message: str = ""
     traceback: str = ""
@@ -114,7 +119,7 @@ def written(answer: Answer) -> bytes:
     return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
 
 
-class Workers:
+class Processes:
     """Processes that each do one job after the other, and as many at once as there are callers.
 
     Only a process that has done all its jobs well, in little memory, does another one. So no table waits for another,
@@ -123,6 +128,13 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock, self._idle = Lock(), list[_Worker]()
+
+    def is_idle(self, job: Job, /, *, stop: Event) -> bool:
+        """Whether the table is as a vacuum left it that found nothing to do, and still nothing is due.
+
+        Takes one listing of the log. False if there was no such vacuum, or if it was stopped. Raises as `vacuum`.
+        """
+        return job.last_look is not None and bool(self._do(Task.LOOK, job, stop).is_idle)
 
     def vacuum(self, job: Job, /, *, stop: Event) -> RunSummary:
         """Vacuums the table. Its process is killed if it exceeds the bounds of the job. Raises RunFailed.
@@ -264,7 +276,7 @@ def _read(answer: bytes) -> Answer:
     except ValidationError as error:
         message = f"the answer of its process cannot be read: {error.error_count()} mistakes"
         raise RunFailed("ProcessDied", message) from None
-    if found.summary is None and found.compaction is None:
+    if (found.summary, found.compaction, found.is_idle) == (None, None, None):
         raise RunFailed(found.error, found.message, found.traceback)
     return found
 

@@ -27,7 +27,7 @@ from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config
-from vacuum.process import Job, RunFailed, Workers
+from vacuum.process import Job, RunFailed, Processes
 from vacuum.schedule import Service
 
 # The real program, but for tables whose names say that their vacuum goes wrong.
@@ -141,7 +141,7 @@ def failure(of: Job) -> RunFailed:
 
 def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
     """In a new process."""
-    workers = Workers()
+    workers = Processes()
     try:
         return workers.vacuum(of, stop=stop)
     finally:
@@ -149,7 +149,7 @@ def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
 
 
 def compact_in_process(of: Job, *, stop: Event) -> CompactionSummary:
-    workers = Workers()
+    workers = Processes()
     try:
         return workers.compact(of, stop=stop)
     finally:
