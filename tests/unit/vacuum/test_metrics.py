@@ -26,8 +26,8 @@ from vacuum import Deletion, Reason, VacuumOptions
 from vacuum import vacuum_table as vacuum_one
 from vacuum.metrics import Metrics
 from vacuum.process import Job, Task, _read, written
-from vacuum.worker import do
 from vacuum.schedule import Service
+from vacuum.worker import do
 
 NAME = "/data/a"
 
