@@ -16,6 +16,7 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.redaction import redact
 from dbio_commit.feed.streams import StreamLag
+from dbio_commit.log.recall import MEMORY
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.spark.vacuum import vacuum_table
@@ -52,6 +53,7 @@ def main(descriptor: int) -> None:
         task, job, stop = found
         log_as_json(job.secrets)
         answer = do(task, job, partial(_any_set, stop, ending))
+        MEMORY.forget()  # other tables need nothing of it
         connection.send_bytes(written(replace(answer, ends=ending.is_set())))
 
 
