@@ -26,6 +26,10 @@ MINUTES = 3.0
 _ROUNDS = ("first, each table whole", "second, nothing has changed")
 
 
+_STATE = "idle-state"
+"""The directory of configurations and state files."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Used:
     """What a run of the service used, with its processes."""
@@ -96,7 +100,8 @@ def _tables(count: int) -> Objects:
 
 def _places(bench: Bench) -> Iterator[Place]:
     root = bench.directory / "idle"
-    shutil.rmtree(root, ignore_errors=True)
+    for old in (root, bench.directory / _STATE):
+        shutil.rmtree(old, ignore_errors=True)
     yield Place(str(root), 1)
     shutil.rmtree(root)
     with moto_here() as server:
@@ -104,7 +109,7 @@ def _places(bench: Bench) -> Iterator[Place]:
 
 
 def _once(bench: Bench, place: Place, lake: str) -> _Used:
-    directory = bench.directory / "idle-state"
+    directory = bench.directory / _STATE
     directory.mkdir(exist_ok=True)
     config, state = directory / f"{lake}.toml", directory / f"{place.name}-{lake}.json"
     options = "".join(f'{name} = {{ env = "BENCH_{name.upper()}" }}\n' for name in place.options)

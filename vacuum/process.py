@@ -74,6 +74,8 @@ class Task(StrEnum):
     VACUUM = "vacuum"
 
 
+TIME_LIMIT = "TimeLimit"
+
 STOP = "stop"
 """Sent instead of a job: ends the one under way after its current batch."""
 
@@ -83,18 +85,13 @@ class RunFailed(Exception):
     """A vacuum or a compaction ended without a report: it failed, or its process was killed or died."""
 
     error: str
-    """The name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
+    """The name of the exception, or TIME_LIMIT, "MemoryLimit", "ProcessDied"."""
     message: str
     traceback: str = ""
     """Empty for a DbioError, whose message is enough."""
 
     def __str__(self) -> str:
         return self.message
-
-    @property
-    def may_come_from_before(self) -> bool:
-        """Whether a job that the same process had done before may have caused it."""
-        return bool(self.traceback) or self.error in ("MemoryLimit", "ProcessDied")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +161,7 @@ class Processes:
         try:
             return self._ask(worker, task, job, stop)
         except RunFailed as error:
-            if is_new or stop.is_set() or not error.may_come_from_before:
+            if is_new or stop.is_set() or error.error == TIME_LIMIT:  # its time is over
                 raise
         return self._ask(_Worker(), task, job, stop)
 
@@ -246,7 +243,7 @@ class _Worker:
                 raise _WouldNotStop
             if now_s - began_s > job.deadline_s:
                 raise RunFailed(
-                    "TimeLimit",
+                    TIME_LIMIT,
                     f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is kept, and "
                     "the next run continues. Raise deadline_s; or look for a slow store, or for foreign files below "
                     "the table",
