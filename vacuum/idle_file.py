@@ -18,20 +18,29 @@ from dbio_commit.upkeep.vacuum.report import RunSummary
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
-_RUNS = TypeAdapter(dict[str, RunSummary])
+_LINE = TypeAdapter(tuple[str, RunSummary])
+"""A line of the file, as JSON: the label of a table, and the run."""
 
 
 def read_idle(path: str) -> dict[str, RunSummary]:
-    """The runs by the labels of their tables. Empty, with a warning in the log, if the file cannot be read."""
+    """The runs by the labels of their tables, without the lines that cannot be read. A warning in the log has these."""
+    found: dict[str, RunSummary] = {}
+    wrong = 0
     try:
-        return _RUNS.validate_json(Path(path).read_bytes())
+        with Path(path).open("rb") as file:
+            for line in file:
+                try:
+                    name, run = _LINE.validate_json(line)
+                    found[name] = run
+                except ValidationError:
+                    wrong += 1
     except FileNotFoundError:
         return {}
     except OSError as error:
         _log.warning("state file not read", path=path, message=str(error))
-    except ValidationError as error:
-        _log.warning("state file not read", path=path, message=f"it has {error.error_count()} mistakes")
-    return {}
+    if wrong:
+        _log.warning("state file not read", path=path, message=f"{wrong:,} lines have mistakes")
+    return found
 
 
 def write_idle(path: str, runs: Mapping[str, RunSummary]) -> None:
@@ -39,7 +48,8 @@ def write_idle(path: str, runs: Mapping[str, RunSummary]) -> None:
     try:
         with NamedTemporaryFile(dir=Path(path).absolute().parent, prefix=f".{Path(path).name}.", delete=False) as file:
             try:
-                file.write(json.dumps(plain(_RUNS.dump_python(dict(runs), mode="json"))).encode())
+                for line in runs.items():
+                    file.write(json.dumps(plain(_LINE.dump_python(line, mode="json"))).encode() + b"\n")
                 file.flush()
                 os.replace(file.name, path)
             except BaseException:

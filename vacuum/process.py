@@ -17,7 +17,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from threading import Event, Lock
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -114,6 +114,24 @@ _ANSWER = TypeAdapter(Answer)
 def written(answer: Answer) -> bytes:
     """The answer for the pipe. Names that are not UTF-8 are escaped: the texts are only for people."""
     return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
+
+
+class Vacuum(Protocol):
+    """Vacuums a table: `Processes.vacuum`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
+
+
+class Compact(Protocol):
+    """Compacts a table: `Processes.compact`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
+
+
+class Look(Protocol):
+    """Whether a table needs no vacuum: `Processes.is_idle`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> bool: ...
 
 
 class Processes:

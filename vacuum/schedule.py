@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from functools import partial
 from threading import Event, Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 from apscheduler.events import (  # type: ignore[import-untyped]
@@ -26,8 +26,6 @@ from dbio_commit.base.texts import label
 from dbio_commit.upkeep.figures import iso_text
 from dbio_commit.upkeep.report.health import TableHealth
 from dbio_commit.upkeep.report.page import Subject, render_index, render_page, rendered
-from dbio_commit.upkeep.vacuum.report import RunSummary
-from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, Matches, find_tables
 from vacuum.events import (
@@ -44,32 +42,17 @@ from vacuum.events import (
 )
 from vacuum.idle_file import read_idle, write_idle
 from vacuum.metrics import Metrics
-from vacuum.process import Job, Processes
+from vacuum.process import Compact, Job, Look, Processes, Vacuum
 from vacuum.states import State, facts_of, link_to, pattern_of, subject_of
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
 _LATE_S = 60.0
 
+_REMEMBER_S = 60.0
+"""The least time between two writes of the state file while the service runs."""
+
 NO_TABLE = "no table matches"
-
-
-class Vacuum(Protocol):
-    """Vacuums a table: `Processes.vacuum`, except in tests."""
-
-    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
-
-
-class Compact(Protocol):
-    """Compacts a table: `Processes.compact`, except in tests."""
-
-    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
-
-
-class Look(Protocol):
-    """Whether a table needs no vacuum: `Processes.is_idle`, except in tests."""
-
-    def __call__(self, job: Job, /, *, stop: Event) -> bool: ...
 
 
 class _Compaction(NamedTuple):
@@ -111,6 +94,7 @@ class Service:
         self._lock = Lock()
         self._remembered = read_idle(config.state_file) if config.state_file else {}
         """Of the tables in the state file that have not been found yet."""
+        self._remembered_s = -_REMEMBER_S
         self._busy = 0
         """How many tables have a run that is under way, or waits for a thread."""
         self._tables: dict[str, State] = {}
@@ -174,6 +158,7 @@ class Service:
     def finish(self) -> None:
         """Waits for the runs that have begun. No run can begin afterwards."""
         self._pool.shutdown()
+        self._remember()
         left = {kind: sorted(it[kind] for it in map(named, self._unfinished) if kind in it) for kind in KINDS}
         facts = {"unfinished": left["table"]} | ({"unfinished_patterns": left["pattern"]} if left["pattern"] else {})
         _log.info("stopped" if self.stop.is_set() else "done", **facts)
@@ -240,7 +225,7 @@ class Service:
                 is_last = not self._busy
             if is_last:
                 self._processes.rest()
-                self._remember()
+                self._remember(least_s=_REMEMBER_S)
 
     def _is_idle(self, table: FoundTable) -> bool:
         """Whether the last whole run found nothing to do, the table is as it was then, and nothing is due: then this is
@@ -333,10 +318,12 @@ class Service:
         self.metrics.skipped(table)
         _log.warning("run skipped", table=label(table), reason="the run before it is not done")
 
-    def _remember(self) -> None:
-        """Writes the state file."""
-        if self.config.state_file:
+    def _remember(self, *, least_s: float = 0.0) -> None:
+        """Writes the state file, unless it was written less than `least_s` ago."""
+        now_s = self._clock.monotonic()
+        if self.config.state_file and now_s - self._remembered_s >= least_s:
             with self._lock:
+                self._remembered_s = now_s
                 runs = self._remembered | {label(name): it.idle for name, it in self._tables.items() if it.idle}
             now = self._clock.now()
             kept = {name: run for name, run in runs.items() if run.last_look and run.last_look.due > now}

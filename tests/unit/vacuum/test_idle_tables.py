@@ -149,7 +149,7 @@ def lose(lake: Lake) -> None:
 
 
 def damage(lake: Lake) -> None:
-    lake.state_file.write_text('{"/t": {"last_look": 5}}')
+    lake.state_file.write_text('["/t", {"last_look": 5}]\n[')
 
 
 def wait_a_week(lake: Lake) -> None:
@@ -281,13 +281,32 @@ def test_a_state_file_that_cannot_be_used_is_said_in_the_log(lake: Lake) -> None
     assert [path.name for path in lake.state_file.parent.iterdir()] == [lake.state_file.name]
 
 
+def tables_in(state_file: Path) -> set[str]:
+    return {json.loads(line)[0] for line in state_file.read_text().splitlines()}
+
+
+def test_the_state_file_is_written_once_a_minute_at_most_and_at_the_end(lake: Lake) -> None:
+    service = lake.service()
+    lake.round(service)
+    lake.state_file.unlink()
+    lake.clock.advance(timedelta(seconds=59))
+    lake.round(service)
+    assert not lake.state_file.exists()
+    lake.clock.advance(timedelta(seconds=1))
+    lake.round(service)
+    assert tables_in(lake.state_file) == {"/t"}
+    lake.state_file.unlink()
+    service.finish()
+    assert tables_in(lake.state_file) == {"/t"}
+
+
 def test_the_state_file_forgets_tables_that_are_gone(lake: Lake) -> None:
     lake.add("/gone")
     lake.clock.advance(3 * DAY)
     lake.round(lake.service())
     del lake.stores["/gone"]
     lake.round(lake.service())
-    assert set(json.loads(lake.state_file.read_text())) == {"/t", "/gone"}  # its pattern may not have been listed yet
+    assert tables_in(lake.state_file) == {"/t", "/gone"}  # its pattern may not have been listed yet
     lake.clock.advance(8 * DAY)
     lake.round(lake.service())
-    assert set(json.loads(lake.state_file.read_text())) == {"/t"}
+    assert tables_in(lake.state_file) == {"/t"}
