@@ -54,6 +54,11 @@ class Memory:
         self._kept: LRUCache[Hashable, _Recalled] = LRUCache(self._limit_bytes, getsizeof=lambda it: it.bytes)
         self._held: list[tuple[tuple[str, ...], dict[Hashable, _Recalled]]] = []
 
+    def forget(self) -> None:
+        """Forgets all that is kept."""
+        with self._lock:
+            self._begin_anew()
+
     def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
         """The result of `read`, now or from an earlier call with this key. `bytes` gives its size in memory."""
         if (kept := self._find(key)) is not None:
