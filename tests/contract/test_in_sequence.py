@@ -107,3 +107,10 @@ def test_files_that_a_query_does_not_need_are_not_fetched(
     s3_server.reset()
     read(dataset)
     assert len(s3_server.requests()) <= most
+
+
+def test_duckdb_passes_on_which_partitions_a_query_needs(large: Table, s3_server: S3Server) -> None:
+    relation = large.snapshot().to_duckdb()
+    s3_server.reset()
+    assert relation.filter("p = 3").aggregate("sum(octet_length(body))").fetchall() == [(LARGE_BYTES,)]
+    assert len(s3_server.requests()) == 1
