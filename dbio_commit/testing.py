@@ -2,7 +2,7 @@
 
 import io
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from threading import RLock
@@ -93,6 +93,12 @@ class MemoryStore(Store):
     @staticmethod
     def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 1) -> list[_T]:
         return [function(item) for item in items]
+
+    @staticmethod
+    def ahead(
+        function: Callable[[_A], _T], items: Sequence[_A], sizes: Sequence[int], *, size_bytes: int, at_once: int = 1
+    ) -> Generator[_T, None, None]:
+        yield from map(function, items)
 
     settle_s = 0.01
 

@@ -45,7 +45,8 @@ class CompactionSummary:
     """Whether it was stopped before it was done. The next run does the rest."""
 
     @classmethod
-    def of(cls, report: CompactReport) -> "CompactionSummary":
+    def of(cls, report: CompactReport, *, clean: Callable[[str], str] = str) -> "CompactionSummary":
+        """`clean` removes secrets from a message, before it is cut."""
         problems = [it for it in report.left if it.reason != STOPPED]
         return cls(
             dry_run=report.dry_run,
@@ -54,7 +55,7 @@ class CompactionSummary:
             new_files=report.files_after,
             new_size=report.bytes_after,
             commits=len(report.commits),
-            left=tuple(map(_left, problems[:MOST_LEFT])),
+            left=tuple(_left(it, clean) for it in problems[:MOST_LEFT]),
             left_files=sum(len(it.paths) for it in report.left),
             stopped=len(problems) < len(report.left),
         )
@@ -73,9 +74,7 @@ class CompactionSummary:
         return ", ".join(filter(None, parts))
 
 
-def compact_table(
-    table: Table, options: CompactOptions, *, dry_run: bool, stop: Callable[[], bool]
-) -> CompactionSummary:
+def compact_table(table: Table, options: CompactOptions, *, dry_run: bool, stop: Callable[[], bool]) -> CompactReport:
     """Compacts the table. Once `stop` returns true, ends after the files that are being written.
 
     Raises as `Table.compact`.
@@ -86,9 +85,8 @@ def compact_table(
     # The process has a bound on its memory, and sorting needs all rows of a new file in memory.
     threads = {"at_once": 1} if options.is_ordered else {}
     rewriter = in_threads(table.store, stop=stop, **threads)
-    report = compact(table.store, table.clock, options, dry_run=dry_run, rewriter=rewriter, stop=stop)
-    return CompactionSummary.of(report)
+    return compact(table.store, table.clock, options, dry_run=dry_run, rewriter=rewriter, stop=stop)
 
 
-def _left(it: LeftFiles) -> Left:
-    return Left(first=it.paths[0], files=len(it.paths), reason=it.reason[:_MOST_REASON])
+def _left(it: LeftFiles, clean: Callable[[str], str]) -> Left:
+    return Left(first=it.paths[0], files=len(it.paths), reason=clean(it.reason)[:_MOST_REASON])

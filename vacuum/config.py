@@ -255,6 +255,8 @@ class Config(_Part):
     memory_mb: _Memory = 2048
     deadline_s: _Deadline = 7200
     compact: _Compact = CompactConfig(enabled=False)
+    state_file: Annotated[str, Field(min_length=1)] | None = None
+    """See `idle_file`."""
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 

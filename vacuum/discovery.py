@@ -8,6 +8,7 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
+from dbio_commit.upkeep.vacuum.idle import LastLook
 from vacuum.config import ConfigEntry
 from vacuum.process import Job
 
@@ -23,7 +24,7 @@ class FoundTable:
     def url(self) -> str:
         return self.location.url
 
-    def job(self, secrets: Collection[str] = ()) -> Job:
+    def job(self, secrets: Collection[str] = (), *, last_look: LastLook | None = None) -> Job:
         entry = self.entry
         return Job(
             url=self.url,
@@ -35,6 +36,7 @@ class FoundTable:
             compact=entry.compact,
             streams=entry.streams,
             target_size=entry.compact.target_size if entry.compact else TARGET_BYTES,
+            last_look=last_look,
             secrets=secrets,
         )
 

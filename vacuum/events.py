@@ -1,6 +1,7 @@
 """The lines that the service logs about runs, and how it names tables in them."""
 
 from collections.abc import Collection
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -9,6 +10,7 @@ import structlog
 from dbio_commit.base.errors import DbioError
 from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import label, visible
+from dbio_commit.upkeep.figures import iso_text
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import ConfigEntry
@@ -53,6 +55,10 @@ def log_run(log: structlog.stdlib.BoundLogger, run: RunSummary, outcome: Outcome
         checkpoint=run.checkpoint,
         kept=run.kept,
     )
+
+
+def log_idle(log: structlog.stdlib.BoundLogger, due: datetime, duration_s: float) -> None:
+    log.info("nothing due", seconds=round(duration_s, 3), next_due=iso_text(due))
 
 
 def log_compaction(

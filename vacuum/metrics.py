@@ -1,6 +1,7 @@
 """The metrics for Prometheus, in a registry of their own. `schedule` reports the events."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._runs = self._counter("runs", "Vacuums that ended, well or not")
         self._failures = self._counter("failures", "Vacuums that failed, as a whole or for some file")
+        self._idle = self._counter("idle_runs", "Vacuums that found an unchanged table in which nothing was due")
         self._skipped = self._counter("skipped_runs", "Vacuums that were skipped: the one before was not done")
         self._files = self._counter("deleted_files", "Files deleted, markers included", "reason")
         self._bytes = self._counter("deleted_bytes", "Bytes deleted", "reason")
@@ -88,6 +90,7 @@ class Metrics:
         )
         self._plain = (
             self._runs,
+            self._idle,
             self._failures,
             self._skipped,
             self._aborted,
@@ -146,14 +149,24 @@ class Metrics:
             _of(self._compacted_files, table).inc(done.files)
             _of(self._compacted_bytes, table).inc(done.size)
 
+    def is_idle(self, table: str, last: RunSummary, now: datetime) -> None:
+        """The table is as that run left it, and what is left is older."""
+        _of(self._idle, table).inc()
+        if last.health and last.last_look:
+            self._saw(table, replace(last.health, at=now), is_published=not last.dry_run)
+            self._left(table, last, older_s=max(0.0, (now - last.last_look.at).total_seconds()))
+
+    def _left(self, table: str, run: RunSummary, *, older_s: float = 0.0) -> None:
+        _of(self._garbage, table).set(run.left.objects)
+        _of(self._garbage_bytes, table).set(run.left.size)
+        _of(self._oldest, table).set(0 if run.oldest_garbage_s is None else run.oldest_garbage_s + older_s)
+
     def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""
         if run.health:
             self._saw(table, run.health, is_published=not run.dry_run)
         if not run.stopped:  # else it has not seen all garbage
-            _of(self._garbage, table).set(run.left.objects)
-            _of(self._garbage_bytes, table).set(run.left.size)
-            _of(self._oldest, table).set(run.oldest_garbage_s or 0)
+            self._left(table, run)
         if run.dry_run:
             return
         for reason, total in run.deleted.items():

@@ -1,8 +1,8 @@
-"""Runs the vacuum or compaction of one table in a process of its own, with bounds on time and memory.
+"""Runs the vacuum or compaction of a table in a process beside the service, with bounds on time and memory.
 
 Anyone who may write to a table's prefix can make its vacuum slow or large. The process is then killed, which is safe at
-any moment, and other tables are not affected. (docs/adr/0017) Both the side of the service and that of the process are
-here.
+any moment, and other tables are not affected. A process that has served a table well serves others, as its start takes
+longer than most vacuums. (docs/adr/0017, 0101) This is the side of the service; `worker` is that of the process.
 """
 
 import json
@@ -10,45 +10,43 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, Pipe
+from dataclasses import dataclass, field
+from enum import StrEnum
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from threading import Event, Thread
+from threading import Event, Lock
 from time import monotonic
-from traceback import format_exc
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from dbio_commit.base.errors import DbioError
-from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import plain
-from dbio_commit.feed.streams import StreamLag
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
-from dbio_commit.upkeep.publish import published_at
-from dbio_commit.upkeep.report.health import TableHealth, look
-from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
-from vacuum.compaction import CompactionSummary, compact_table
+from dbio_commit.upkeep.vacuum.idle import LastLook
+from dbio_commit.upkeep.vacuum.report import RunSummary, VacuumOptions
+from vacuum.compaction import CompactionSummary
 
 STOP_S = 45.0
 """The most time for the current batch after a stop. Then the process is killed."""
 
-_CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.process import main; main(int(sys.argv[2]))"
+MOST_JOBS = 500
+"""The most jobs of one process."""
+
+KEPT_BYTES = 256 * 2**20
+"""A process that uses more memory than this after a job ends."""
+
+_CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.worker import main; main(int(sys.argv[2]))"
 """Uses the search path of this process, so that a `vacuum.py` in the current directory is not imported."""
 
 _POLL_S = 0.1
-_log = get_logger(__name__)
-_STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
 """The most bytes of an answer, which has numbers and a few messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the process must do. Sent through a pipe, as it may have secrets."""
+    """A table, and what to do with it. Sent through a pipe, as it may have secrets."""
 
     url: str
     storage_options: Mapping[str, Any] = field(repr=False)
@@ -57,13 +55,29 @@ class Job:
     memory_mb: int
     deadline_s: float
     compact: CompactOptions | None = None
-    """The options for `compact_in_process`."""
+    """The options for `Processes.compact`."""
     streams: Sequence[str] = ()
     """The checkpoints of streams that read the table."""
     target_size: int = TARGET_BYTES
     """Files that are small beside this size, in bytes, are counted."""
+    last_look: LastLook | None = None
+    """For `Processes.is_idle`."""
     secrets: Collection[str] = field(repr=False)
     """Texts that its log must not show."""
+
+
+class Task(StrEnum):
+    """What a process can do with the table of a job."""
+
+    LOOK = "look"
+    COMPACT = "compact"
+    VACUUM = "vacuum"
+
+
+TIME_LIMIT = "TimeLimit"
+
+STOP = "stop"
+"""Sent instead of a job: ends the one under way after its current batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ class RunFailed(Exception):
     """A vacuum or a compaction ended without a report: it failed, or its process was killed or died."""
 
     error: str
-    """The name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
+    """The name of the exception, or TIME_LIMIT, "MemoryLimit", "ProcessDied"."""
     message: str
     traceback: str = ""
     """Empty for a DbioError, whose message is enough."""
@@ -81,97 +95,205 @@ class RunFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class Answer:
+    """What a process sends back for a job: the summary of its task, or the error."""
+
     summary: RunSummary | None = None
     compaction: CompactionSummary | None = None
+    is_idle: bool | None = None
     error: str = ""
     message: str = ""
     traceback: str = ""
+    ends: bool = False
+    """Whether the process ends now: it was signalled."""
 
 
-_ANSWER = TypeAdapter(_Answer)
+_ANSWER = TypeAdapter(Answer)
 
 
-def vacuum_in_process(job: Job, *, stop: Event) -> RunSummary:
-    """Runs the job in a new process, and kills the process if it exceeds its bounds. Raises RunFailed.
+def written(answer: Answer) -> bytes:
+    """The answer for the pipe. Names that are not UTF-8 are escaped: the texts are only for people."""
+    return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
 
-    `stop` ends the run after the current batch, as `Control.stop` does. If that takes too long, the process is killed.
+
+class Vacuum(Protocol):
+    """Vacuums a table: `Processes.vacuum`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
+
+
+class Compact(Protocol):
+    """Compacts a table: `Processes.compact`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
+
+
+class Look(Protocol):
+    """Whether a table needs no vacuum: `Processes.is_idle`, except in tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> bool: ...
+
+
+class Processes:
+    """Processes that each do one job after the other, and as many at once as there are callers.
+
+    Only a process that has done all its jobs well, in little memory, does another one. So no table waits for another,
+    and none fails because of another: a job that fails where others were done before is done again in a new process.
     """
-    answer = _in_process(replace(job, compact=None), stop)
-    return answer.summary or RunSummary(dry_run=job.dry_run, stopped=True)
+
+    def __init__(self) -> None:
+        self._lock, self._idle = Lock(), list[_Worker]()
+
+    def is_idle(self, job: Job, /, *, stop: Event) -> bool:
+        """Whether the table is as a vacuum left it that found nothing to do, and still nothing is due.
+
+        Takes one listing of the log. False if there was no such vacuum, or if it was stopped. Raises as `vacuum`.
+        """
+        return job.last_look is not None and bool(self._do(Task.LOOK, job, stop).is_idle)
+
+    def vacuum(self, job: Job, /, *, stop: Event) -> RunSummary:
+        """Vacuums the table. Its process is killed if it exceeds the bounds of the job. Raises RunFailed.
+
+        `stop` ends the run after the current batch, as `Control.stop` does. If that takes too long, the process is
+        killed.
+        """
+        answer = self._do(Task.VACUUM, job, stop)
+        return answer.summary or RunSummary(dry_run=job.dry_run, stopped=True)
+
+    def compact(self, job: Job, /, *, stop: Event) -> CompactionSummary:
+        """Compacts the table, as `vacuum`. The vacuum after it runs in any case."""
+        answer = self._do(Task.COMPACT, job, stop)
+        return answer.compaction or CompactionSummary(dry_run=job.dry_run, stopped=True)
+
+    def rest(self) -> None:
+        """Ends the processes that have nothing to do."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
+    def _do(self, task: Task, job: Job, stop: Event) -> Answer:
+        """The answer of the process; empty if it was stopped but had to be killed. Raises RunFailed."""
+        worker = self._take(job)
+        is_new = not worker.jobs
+        try:
+            return self._ask(worker, task, job, stop)
+        except RunFailed as error:
+            if is_new or stop.is_set() or error.error == TIME_LIMIT:  # its time is over
+                raise
+        return self._ask(_Worker(), task, job, stop)
+
+    def _ask(self, worker: "_Worker", task: Task, job: Job, stop: Event) -> Answer:
+        is_fit = False
+        try:
+            answer = worker.do(task, job, stop)
+            is_fit = worker.is_fit and not answer.ends
+            return answer
+        except _WouldNotStop:
+            return Answer()
+        finally:
+            if is_fit:
+                with self._lock:
+                    self._idle.append(worker)
+            else:
+                worker.end()
+
+    def _take(self, job: Job) -> "_Worker":
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                worker = self._idle.pop()
+            if worker.has_room_for(job):
+                return worker
+            worker.end()
+        return _Worker()
 
 
-def compact_in_process(job: Job, *, stop: Event) -> CompactionSummary:
-    """As `vacuum_in_process`, for the job's compaction. In another process, so that the vacuum can run in any case."""
-    answer = _in_process(job, stop)
-    return answer.compaction or CompactionSummary(dry_run=job.dry_run, stopped=True)
+class _Worker:
+    """A process, and how many jobs it has begun."""
 
-
-def _in_process(job: Job, stop: Event) -> _Answer:
-    """The answer of the process; empty if it was stopped but had to be killed. Raises RunFailed."""
-    ours, theirs = Pipe()
-    with ours:
+    def __init__(self) -> None:
+        self.jobs = 0
+        self._connection, theirs = Pipe()
         with theirs:
             command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), str(theirs.fileno())]
             # In a session of its own, as signals from the terminal are for the service, which then sets `stop`.
-            child = Popen(command, pass_fds=[theirs.fileno()], stdin=DEVNULL, stdout=DEVNULL, start_new_session=True)
-        with child:
-            try:
-                ours.send(job)
-                _wait(ours, child, job, stop)
-                return _read(ours.recv_bytes(_MOST_BYTES))
-            except (EOFError, OSError):
-                raise _died(child) from None
-            except _WouldNotStop:
-                return _Answer()
-            finally:
-                child.kill()
-
-
-def _wait(connection: Connection, child: "Popen[bytes]", job: Job, stop: Event) -> None:
-    """Waits until there is an answer, or the process has ended. Raises RunFailed, _WouldNotStop."""
-    began_s = monotonic()
-    stopped_s: float | None = None
-    while not connection.poll(_POLL_S):
-        now_s = monotonic()
-        if stop.is_set() and stopped_s is None:
-            connection.send_bytes(_STOP)
-            stopped_s = now_s
-        if stopped_s is not None and now_s - stopped_s > STOP_S:
-            raise _WouldNotStop
-        if now_s - began_s > job.deadline_s:
-            raise RunFailed(
-                "TimeLimit",
-                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is kept, and the "
-                "next run continues. Raise deadline_s; or look for a slow store, or for foreign files below the table",
+            self._process = Popen(
+                command, pass_fds=[theirs.fileno()], stdin=DEVNULL, stdout=DEVNULL, start_new_session=True
             )
-        if (used := _resident_bytes(child.pid)) > job.memory_mb * 2**20:
-            raise RunFailed(
-                "MemoryLimit",
-                f"needed {used / 2**20:,.0f} MB, more than {job.memory_mb:,} (memory_mb), and was ended. Raise "
-                "memory_mb if the table is that large; else look for foreign files below the table",
-            )
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it may do another job, after one that went well."""
+        return self.jobs < MOST_JOBS and _resident_bytes(self._process.pid) <= KEPT_BYTES
+
+    def has_room_for(self, job: Job) -> bool:
+        """Whether it runs, and has most of the memory left that the job may use."""
+        return self._process.poll() is None and _resident_bytes(self._process.pid) <= job.memory_mb * 2**20 // 2
+
+    def do(self, task: Task, job: Job, stop: Event) -> Answer:
+        """Raises RunFailed, _WouldNotStop."""
+        self.jobs += 1
+        try:
+            self._connection.send((task, job))
+            self._wait(job, stop)
+            return _read(self._connection.recv_bytes(_MOST_BYTES))
+        except (EOFError, OSError):
+            raise self._died() from None
+
+    def end(self) -> None:
+        """Kills it, which is safe at any moment."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _wait(self, job: Job, stop: Event) -> None:
+        """Waits until there is an answer, or the process has ended. Raises RunFailed, _WouldNotStop."""
+        began_s = monotonic()
+        stopped_s: float | None = None
+        while not self._connection.poll(_POLL_S):
+            now_s = monotonic()
+            if stop.is_set() and stopped_s is None:
+                self._connection.send(STOP)
+                stopped_s = now_s
+            if stopped_s is not None and now_s - stopped_s > STOP_S:
+                raise _WouldNotStop
+            if now_s - began_s > job.deadline_s:
+                raise RunFailed(
+                    TIME_LIMIT,
+                    f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is kept, and "
+                    "the next run continues. Raise deadline_s; or look for a slow store, or for foreign files below "
+                    "the table",
+                )
+            if (used := _resident_bytes(self._process.pid)) > job.memory_mb * 2**20:
+                raise RunFailed(
+                    "MemoryLimit",
+                    f"needed {used / 2**20:,.0f} MB, more than {job.memory_mb:,} (memory_mb), and was ended. Raise "
+                    "memory_mb if the table is that large; else look for foreign files below the table",
+                )
+
+    def _died(self) -> RunFailed:
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        return RunFailed(
+            "ProcessDied", f"its process ended {how} without an answer; the system may have run out of memory"
+        )
 
 
 class _WouldNotStop(Exception):
     pass
 
 
-def _read(answer: bytes) -> _Answer:
+def _read(answer: bytes) -> Answer:
     try:
         found = _ANSWER.validate_json(answer)
     except ValidationError as error:
         message = f"the answer of its process cannot be read: {error.error_count()} mistakes"
         raise RunFailed("ProcessDied", message) from None
-    if found.summary is None and found.compaction is None:
+    if (found.summary, found.compaction, found.is_idle) == (None, None, None):
         raise RunFailed(found.error, found.message, found.traceback)
     return found
-
-
-def _died(child: "Popen[bytes]") -> RunFailed:
-    code = child.wait()
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    return RunFailed("ProcessDied", f"its process ended {how} without an answer; the system may have run out of memory")
 
 
 def _resident_bytes(pid: int) -> int:
@@ -181,71 +303,3 @@ def _resident_bytes(pid: int) -> int:
     except (OSError, IndexError):
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-# --- the process --------------------------------------------------------------------------------------------------
-
-
-def main(descriptor: int) -> None:
-    """Runs the job that comes through the connection, and sends the answer."""
-    from vacuum.log import log_as_json
-
-    connection, stop = Connection(descriptor), Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    job: Job = connection.recv()
-    log_as_json(job.secrets)
-    Thread(target=_listen, args=(connection, stop), daemon=True).start()
-    connection.send_bytes(_written(_do(job, stop)))
-
-
-def _written(answer: _Answer) -> bytes:
-    """The answer for `_read`. Names that are not UTF-8 are escaped: the texts are only for people."""
-    return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
-
-
-def _listen(connection: Connection, stop: Event) -> None:
-    try:
-        while connection.recv_bytes():
-            stop.set()
-    except (EOFError, OSError):
-        os._exit(1)  # the service has ended: a new one may begin another run
-
-
-def _do(job: Job, stop: Event) -> _Answer:
-    try:
-        table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
-        if job.compact:
-            return _Answer(compaction=compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set))
-        report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
-        health = None if report.stopped else _look(table, report, job)
-    except Exception as error:  # any error: the service logs it, and continues with other tables
-        trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
-        return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
-    return _Answer(summary=replace(RunSummary.of(report), health=health))
-
-
-def _look(table: Table, report: VacuumReport, job: Job) -> TableHealth | None:
-    """The health of the table for the page and the metrics, from another read of the log. An error is only logged, as
-    the run is done."""
-    try:
-        return look(
-            table.snapshot(),
-            at=table.clock.now(),
-            vacuumed=in_short(report),
-            streams=[lag for checkpoint in job.streams if (lag := _lag(table, checkpoint))],
-            behind={it: (published_at(table.store, it), why) for it, why in report.behind.items()},
-            target_size=job.target_size,
-        )
-    except Exception as error:
-        is_bug = not isinstance(error, DbioError)
-        _log.warning("%s: its health could not be found out: %s", table.url, error, exc_info=is_bug)
-        return None
-
-
-def _lag(table: Table, checkpoint: str) -> StreamLag | None:
-    """None if it cannot be found out, for example as the stream has not begun: the page then shows the rest."""
-    try:
-        return table.lag(checkpoint)
-    except DbioError as error:
-        _log.warning("%s: the lag of the stream of %s could not be found out: %s", table.url, checkpoint, error)
-        return None

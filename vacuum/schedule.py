@@ -1,6 +1,7 @@
 """The service: vacuums each table at the times of its cron expression, or all tables once. May compact a table before.
 
-Each vacuum and each compaction runs in a process of its own (`process`). A failure of one table stops no other table.
+Each vacuum and each compaction runs in a process beside the service (`process`). A failure of one table stops no other
+table.
 `commands` handles signals and the exit code.
 """
 
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from functools import partial
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 from apscheduler.events import (  # type: ignore[import-untyped]
@@ -22,10 +23,9 @@ from apscheduler.schedulers.background import BackgroundScheduler  # type: ignor
 
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.texts import label
+from dbio_commit.upkeep.figures import iso_text
 from dbio_commit.upkeep.report.health import TableHealth
 from dbio_commit.upkeep.report.page import Subject, render_index, render_page, rendered
-from dbio_commit.upkeep.vacuum.report import RunSummary
-from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, Matches, find_tables
 from vacuum.events import (
@@ -36,30 +36,33 @@ from vacuum.events import (
     failure_text,
     log_compaction,
     log_failure,
+    log_idle,
     log_run,
     named,
 )
+from vacuum.idle_file import read_idle, write_idle
 from vacuum.metrics import Metrics
-from vacuum.process import Job, compact_in_process, vacuum_in_process
+from vacuum.process import Compact, Job, Look, Processes, Vacuum
 from vacuum.states import State, facts_of, link_to, pattern_of, subject_of
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
 _LATE_S = 60.0
 
+_REMEMBER_S = 60.0
+"""The least time between two writes of the state file while the service runs."""
+
 NO_TABLE = "no table matches"
 
 
-class Vacuum(Protocol):
-    """Vacuums a table: `vacuum_in_process`, except in tests."""
+class _Compaction(NamedTuple):
+    """How the compaction before a vacuum ended."""
 
-    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
-
-
-class Compact(Protocol):
-    """Compacts a table: `compact_in_process`, except in tests."""
-
-    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
+    result: str = ""
+    """In words, to stand before the result of the vacuum."""
+    cause: str = ""
+    """Why it failed; "" if it did not."""
+    found_nothing: bool = True
 
 
 class Service:
@@ -69,8 +72,9 @@ class Service:
         self,
         config: Config,
         *,
-        vacuum: Vacuum = vacuum_in_process,
-        compact: Compact = compact_in_process,
+        vacuum: Vacuum | None = None,
+        compact: Compact | None = None,
+        look: Look | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.config, self.entries = config, config.entries
@@ -82,9 +86,17 @@ class Service:
             # A run that could not begin in time begins late, once for all times that were missed.
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
-        self._vacuum, self._compact, self._clock, self._secrets = vacuum, compact, clock, secrets(config)
+        self._processes = Processes()
+        self._vacuum, self._compact = vacuum or self._processes.vacuum, compact or self._processes.compact
+        self._look = look or self._processes.is_idle
+        self._clock, self._secrets = clock, secrets(config)
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="vacuum")
         self._lock = Lock()
+        self._remembered = read_idle(config.state_file) if config.state_file else {}
+        """Of the tables in the state file that have not been found yet."""
+        self._remembered_s = -_REMEMBER_S
+        self._busy = 0
+        """How many tables have a run that is under way, or waits for a thread."""
         self._tables: dict[str, State] = {}
         self._patterns: dict[str, State] = {}
         self._unfinished: list[ConfigEntry | FoundTable] = []
@@ -146,6 +158,7 @@ class Service:
     def finish(self) -> None:
         """Waits for the runs that have begun. No run can begin afterwards."""
         self._pool.shutdown()
+        self._remember()
         left = {kind: sorted(it[kind] for it in map(named, self._unfinished) if kind in it) for kind in KINDS}
         facts = {"unfinished": left["table"]} | ({"unfinished_patterns": left["pattern"]} if left["pattern"] else {})
         _log.info("stopped" if self.stop.is_set() else "done", **facts)
@@ -186,6 +199,7 @@ class Service:
         with self._lock:
             state = self._know(table.url, table.entry)
             begins, state.busy = not state.busy, True
+            self._busy += begins
         if begins:
             self._pool.submit(self._run, table)
         else:
@@ -193,24 +207,49 @@ class Service:
 
     def _run(self, table: FoundTable) -> None:
         try:
+            if not self.stop.is_set() and self._is_idle(table):
+                return
             if self.stop.is_set():
                 self._unfinished.append(table)
             else:
                 job = table.job(self._secrets)
-                said, cause = self._run_compaction(job) if job.compact else ("", "")
-                self._run_vacuum(table, job, said=said, cause=cause)
+                before = self._run_compaction(job) if job.compact else _Compaction()
+                self._run_vacuum(table, job, before)
         except Exception as error:  # an error outside of the run, which the pool would not show
             log_failure(_log.bind(**named(table)), error)
             self._ended(table.url, Outcome.FAILED, 0.0, failure_text(error), cause=self._cause(error))
         finally:
             with self._lock:
                 self._tables[table.url].busy = False
+                self._busy -= 1
+                is_last = not self._busy
+            if is_last:
+                self._processes.rest()
+                self._remember(least_s=_REMEMBER_S)
 
-    def _run_compaction(self, job: Job) -> tuple[str, str]:
-        """Compacts. Returns the result in words, and why it failed. Raises nothing, so that the vacuum runs in any
-        case."""
+    def _is_idle(self, table: FoundTable) -> bool:
+        """Whether the last whole run found nothing to do, the table is as it was then, and nothing is due: then this is
+        the run."""
+        with self._lock:
+            state = self._tables[table.url]
+            last, state.idle = state.idle, None  # if the look fails, the next run is a whole one
+        if last is None or last.last_look is None:
+            return False
+        started = self._clock.monotonic()
+        if not self._look(table.job(self._secrets, last_look=last.last_look), stop=self.stop):
+            return False
+        duration_s, due = self._clock.monotonic() - started, last.last_look.due
+        self.metrics.is_idle(table.url, last, self._clock.now())
+        log_idle(_log.bind(**named(table)), due, duration_s)
+        with self._lock:
+            state.idle = last
+        self._ended(table.url, Outcome.OK, duration_s, f"nothing due before {iso_text(due)}", last.health)
+        return True
+
+    def _run_compaction(self, job: Job) -> _Compaction:
+        """Compacts. Raises nothing, so that the vacuum runs in any case."""
         log, started = _log.bind(table=label(job.url)), self._clock.monotonic()
-        outcome, done, cause = Outcome.FAILED, None, ""
+        outcome, done, cause, found_nothing = Outcome.FAILED, None, "", False
         try:
             done = self._compact(job, stop=self.stop)
         except Exception as error:
@@ -218,14 +257,15 @@ class Service:
             text, cause = f"compaction {failure_text(error)}", f"Compaction: {self._cause(error)}"
         else:
             outcome, text = Outcome.STOPPED if done.stopped else Outcome.OK, done.text
+            found_nothing = not (done.stopped or done.files or done.left_files)
             log_compaction(log, done, outcome, self._clock.monotonic() - started)
         self.metrics.compacted(job.url, done)
         with self._lock:
             self._tables[job.url].compaction = outcome
-        return f"{text}; ", cause
+        return _Compaction(f"{text}; ", cause, found_nothing)
 
-    def _run_vacuum(self, table: FoundTable, job: Job, *, said: str, cause: str) -> None:
-        entry, log = table.entry, _log.bind(**named(table))
+    def _run_vacuum(self, table: FoundTable, job: Job, before: _Compaction) -> None:
+        entry, log, cause = table.entry, _log.bind(**named(table)), before.cause
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, health, started = Outcome.FAILED, None, self._clock.monotonic()
         try:
@@ -245,7 +285,10 @@ class Service:
                 cause = cause_text(f"{run.failed:,} things failed, first {first.path}: {first.message}", self._secrets)
             if run.stopped:
                 self._unfinished.append(table)
-        self._ended(table.url, outcome, duration_s, said + result, health, cause=cause)
+            elif before.found_nothing and run.last_look:
+                with self._lock:
+                    self._tables[table.url].idle = run
+        self._ended(table.url, outcome, duration_s, before.result + result, health, cause=cause)
 
     def _cause(self, error: Exception) -> str:
         return cause_of(error, self._secrets)
@@ -275,11 +318,24 @@ class Service:
         self.metrics.skipped(table)
         _log.warning("run skipped", table=label(table), reason="the run before it is not done")
 
+    def _remember(self, *, least_s: float = 0.0) -> None:
+        """Writes the state file, unless it was written less than `least_s` ago."""
+        now_s = self._clock.monotonic()
+        if self.config.state_file and now_s - self._remembered_s >= least_s:
+            with self._lock:
+                self._remembered_s = now_s
+                runs = self._remembered | {label(name): it.idle for name, it in self._tables.items() if it.idle}
+            now = self._clock.now()
+            kept = {name: run for name, run in runs.items() if run.last_look and run.last_look.due > now}
+            write_idle(self.config.state_file, kept)
+
     # --- what is known --------------------------------------------------------------------------------------------
 
     def _know(self, name: str, entry: ConfigEntry) -> State:
         if name not in self._tables:
-            self._tables[name] = State(entry=entry, since=self._clock.now())
+            idle = self._remembered.pop(label(name), None)
+            health = idle.health if idle else None
+            self._tables[name] = State(entry=entry, since=self._clock.now(), idle=idle, health=health)
             self.metrics.expect(name)
         return self._tables[name]
 

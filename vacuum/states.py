@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from dbio_commit.upkeep.figures import moment_text
+from dbio_commit.upkeep.figures import moment_text, time_text
 from dbio_commit.upkeep.report.health import TableHealth
 from dbio_commit.upkeep.report.page import Subject
+from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.config import ConfigEntry
 from vacuum.events import Outcome
 
@@ -33,6 +34,13 @@ class State:
     """How the compaction before the last vacuum ended; None without one."""
     health: TableHealth | None = None
     """The health of the table after the last run that found it out."""
+    idle: RunSummary | None = None
+    """The last whole run, if it found nothing to do, and the compaction before it neither."""
+
+    @property
+    def next_due(self) -> datetime | None:
+        """The time until which nothing becomes due as long as nobody changes the table, if that is known."""
+        return self.idle.last_look.due if self.idle and self.idle.last_look else None
 
 
 def facts_of(state: State, now: datetime) -> dict[str, Any]:
@@ -43,6 +51,7 @@ def facts_of(state: State, now: datetime) -> dict[str, Any]:
         "outcome": state.outcome,
         "last_success": state.last_success,
         "overdue": is_overdue(state, now),
+        **({"next_due": state.next_due} if state.next_due else {}),
         **({"compaction": state.compaction} if state.compaction else {}),
     }
 
@@ -67,6 +76,7 @@ def subject_of(name: str, state: State, now: datetime) -> Subject:
     said = next((trouble for trouble, is_true in troubles.items() if is_true), fine)
     ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
     ran += "; compaction failed" if ran and uncompacted else ""
+    ran += f"; nothing due before {time_text(state.next_due)} if nothing changes" if ran and state.next_due else ""
     return Subject(
         name=name, health=state.health, note=ran, cause=state.cause, said=said, failed=any(troubles.values())
     )

@@ -11,7 +11,7 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError, Sche
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.directory_root import left_alone, refuse_inside
+from dbio_commit.commit.directory_root import left_alone, outer_table, refuse_inside
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
@@ -49,7 +49,7 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
     looked = clock.moment()
     if target := TableRoot(store, clock).find_target(must_be_empty=must_be_empty, looked=looked):
         return target
-    root = find_root(store, clock)
+    root, outer = store.together(lambda: find_root(store, clock, at_once=True), lambda: outer_table(store))
     if not isinstance(root, Nothing):
         return root.target(must_be_empty=must_be_empty, looked=looked)
     if foreign := [entry.path for entry in root.entries if is_foreign(entry.path)]:
@@ -60,7 +60,7 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
             f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
             "another path"
         )
-    refuse_inside(store)
+    refuse_inside(store, outer)
     return Target(scope=None, looked=looked)
 
 

@@ -285,8 +285,8 @@ def refuse_nested(store: Store, path: str) -> None:
         )
 
 
-def refuse_inside(store: Store) -> None:
-    """Raises InvalidInputError if the root lies in a table. A directory that may not be read counts as no table."""
+def outer_table(store: Store) -> Store | None:
+    """The table in which the root lies, if any. A directory that may not be read counts as no table."""
 
     def is_table(outer: Store) -> bool:
         with suppress(ObjectNotFoundError, AccessDeniedError):
@@ -294,12 +294,17 @@ def refuse_inside(store: Store) -> None:
         return False
 
     around = store.around()
-    for outer, found in zip(around, store.in_parallel(is_table, around), strict=True):
-        if found:
-            raise InvalidInputError(
-                f"{store.url} lies in the table {outer.url}, whose vacuum would delete files that it does not know; "
-                "nothing was written: write to that table, or give a path outside of it"
-            )
+    found = store.in_parallel(is_table, around)
+    return next((outer for outer, is_one in zip(around, found, strict=True) if is_one), None)
+
+
+def refuse_inside(store: Store, outer: Store | None) -> None:
+    """Raises InvalidInputError if there is an outer table."""
+    if outer is not None:
+        raise InvalidInputError(
+            f"{store.url} lies in the table {outer.url}, whose vacuum would delete files that it does not know; "
+            "nothing was written: write to that table, or give a path outside of it"
+        )
 
 
 def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:

@@ -5,16 +5,17 @@ looks only for the next. A disk cannot list from a name on: there, a process tha
 turn by its name. While the last turn is undecided, columns and settings are as of the turn before it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from functools import partial
 
 from cachetools import LRUCache
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.commit.decision import has_start, read_commit
-from dbio_commit.log.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.listing import SAME_SECOND, read_front, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -34,9 +35,6 @@ _TABLES = 1000
 _UNPURGED_S = 20 * 60.0
 """Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
 turn is missing among those that came since a look."""
-
-_SAME_SECOND = timedelta(seconds=2)
-"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +92,26 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
     Raises TableNotFoundError if it was dropped.
     """
     looked, seen = clock.moment(), _recall(store, clock)
-    if seen is None:
-        front = parse_log(store.list_log("_d", Kind.TURN))
-    else:
-        front = parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
+    if seen is not None:
+        front, turns = store.together(partial(_stat_front, store), partial(_turns_from, store, clock, seen))
+        refuse_dropped(store, front)
+        if seen.entry == front.descriptor:
+            seen = replace(_go_on(store, clock, seen, read_snapshot, at=looked, turns=turns), looked=looked)
+            _remember(store, clock, seen)
+            return seen
+    now, front = clock.now(), parse_log(store.list_log("_d", Kind.TURN))
     refuse_dropped(store, front)
     if front.descriptor is None:
         return None
-    if seen is not None and seen.entry == front.descriptor:
-        seen = replace(_go_on(store, clock, seen, read_snapshot), looked=looked)
-        _remember(store, clock, seen)
-        return seen
-    now = clock.now()
-    turns = front if seen is None else parse_log(store.list_log(Kind.TURN))
-    fresh = Seen(front.descriptor, read_descriptor(store, front), NO_METADATA)
-    seen = replace(_look_anew(store, clock, fresh, turns, read_snapshot), looked=looked)
-    if now - front.descriptor.modified >= _SAME_SECOND:
+    fresh = Seen(front.descriptor, read_front(store, front), NO_METADATA)
+    seen = replace(_look_anew(store, clock, fresh, front, read_snapshot), looked=looked)
+    if now - front.descriptor.modified >= SAME_SECOND:
         _remember(store, clock, seen)
     return seen
+
+
+def _stat_front(store: Store) -> Log:
+    return parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
 
 
 def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
@@ -124,7 +124,8 @@ def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Cal
         found = look_at_table(store, clock, read_snapshot)
         return found if found and found.descriptor.id == origin.table_id else None
     looked = clock.moment()
-    seen = replace(_go_on(store, clock, seen, read_snapshot), looked=looked)
+    turns = _turns_from(store, clock, seen)
+    seen = replace(_go_on(store, clock, seen, read_snapshot, at=looked, turns=turns), looked=looked)
     _remember(store, clock, seen)
     return seen
 
@@ -134,6 +135,28 @@ def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) 
     seen = _recall(store, clock)
     if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
         _remember(store, clock, seen.as_of(metadata, log))
+
+
+def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metadata, looked: Moment) -> None:
+    """Remembers the table as it was read, in a state that has this metadata, by listings that began at `looked`.
+
+    So a transaction that begins now looks only for later turns.
+    """
+    entry, seen = settled.log.descriptor, _recall(store, clock)
+    is_known = seen is not None and seen.entry == entry and seen.metadata.turn >= metadata.turn
+    if entry is None or is_known or metadata.turn != settled.log.last_turn or not metadata.turn:
+        return
+    if looked.wall - entry.modified >= SAME_SECOND:
+        fresh = Seen(entry, settled.descriptor, NO_METADATA, looked=looked)
+        _remember(store, clock, fresh.as_of(metadata, settled.log))
+
+
+def free_turn(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
+    """The turn after the last one, if this process saw that all turns were decided, not longer ago than `within_s`."""
+    seen = _recall(store, clock)
+    if seen is None or seen.turn is None or seen.holder or origin is None or seen.descriptor.id != origin.table_id:
+        return None
+    return seen.metadata.turn + 1 if seen.looked and clock.is_within(seen.looked, within_s) else None
 
 
 def forget_holder(store: Store, clock: Clock) -> None:
@@ -148,11 +171,12 @@ def remembered_id(store: Store, clock: Clock) -> str | None:
     return seen.descriptor.id if seen else None
 
 
-def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
-    """Continues from what was seen, turn by turn."""
+def _go_on(
+    store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot], *, at: Moment, turns: Log
+) -> Seen:
+    """Continues from what was seen, turn by turn. `turns` are those from it on, which were listed after `at`."""
     while True:
-        at, turn = clock.moment(), seen.metadata.turn
-        found = parse_log(_turns_from(store, clock, seen))
+        turn, found = seen.metadata.turn, turns
         if turn not in found.turns or found.turns[turn] != seen.turn:
             break  # purged, since there are later ones; or it is another turn of this number
         if found.last_turn == turn:
@@ -169,15 +193,16 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
         if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
             break
         seen = seen.as_of(metadata, found)
+        at, turns = clock.moment(), _turns_from(store, clock, seen)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
 
 
-def _turns_from(store: Store, clock: Clock, seen: Seen) -> Iterable[Entry]:
+def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
     """The turn that was seen, and at least the next one, if there are any."""
     turn = seen.metadata.turn
     if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, _UNPURGED_S):
-        return store.stat_log(names.turn(turn), names.turn(turn + 1)).values()
-    return store.list_log_from(names.turn(turn), Kind.TURN)
+        return parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
+    return parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
 
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:

@@ -34,22 +34,32 @@ class Nothing:
 
 
 def find_root(
-    store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
+    store: Store,
+    clock: Clock,
+    *,
+    entries: Sequence[Entry] | None = None,
+    even_dropped: bool = False,
+    at_once: bool = False,
 ) -> TableRoot | DirectoryRoot | Nothing:
-    """What is at the root. `entries` are all files, if the caller has just listed them.
+    """What is at the root. `entries` are all files, if the caller has just listed them. `at_once` lists them together
+    with the log, for a caller that has just found no table.
 
     Raises TableNotFoundError if the table was dropped (unless `even_dropped`), UnsupportedTableError,
     InvalidInputError.
     """
-    log = _list_log(store, even_dropped=even_dropped)
+    looked = clock.moment()
+    if at_once:
+        log, entries = store.together(lambda: _list_log(store, even_dropped=even_dropped), store.list_files)
+    else:
+        log = _list_log(store, even_dropped=even_dropped)
     if log.descriptor is not None:
-        return TableRoot(store, clock, log)
+        return TableRoot(store, clock, log, looked=looked)
     if entries is None:
         entries = store.list_files()
     if entries:
         log = _look_again(store, log, even_dropped=even_dropped)
     if log.descriptor is not None:
-        return TableRoot(store, clock, log)
+        return TableRoot(store, clock, log, looked=looked)
     refuse_lost_descriptor(store, log)
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):

@@ -36,9 +36,11 @@ from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_
 from dbio_commit.commit.metadata import (
     Seen,
     forget_holder,
+    free_turn,
     look_at_table,
     look_at_turns,
     remember_metadata,
+    remember_state,
     remembered_id,
 )
 from dbio_commit.commit.operations import RULES
@@ -100,12 +102,14 @@ class TableRoot(Root):
         clock: Clock,
         log: Log | None = None,
         *,
+        looked: Moment | None = None,
         passing_over: Collection[int] = (),
         base: Checkpoint | None = None,
     ) -> None:
-        """`passing_over` are the numbers of checkpoints that are left out, since they cannot be read. `base` takes the
-        place of the newest one."""
+        """`looked` is a moment before the log was listed. `passing_over` are the numbers of checkpoints that are left
+        out, since they cannot be read. `base` takes the place of the newest one."""
         super().__init__(store, clock)
+        self._looked = looked
         self._listed, self._passing_over, self._base = log, passing_over, base
         self._claimed: str | None = None
         self._in_doubt = False
@@ -113,7 +117,11 @@ class TableRoot(Root):
     # --- read -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        return table_snapshot(self.store, self.settled(), as_of=as_of, ignore_corrupt=ignore_corrupt)
+        settled = self.settled()
+        found = table_snapshot(self.store, settled, as_of=as_of, ignore_corrupt=ignore_corrupt)
+        if self._looked and as_of is None and not ignore_corrupt:
+            remember_state(self.store, self.clock, settled, found.metadata, self._looked)
+        return found
 
     def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
         target = self.find_target(must_be_empty=must_be_empty, looked=looked)
@@ -183,13 +191,14 @@ class TableRoot(Root):
 
     def _read_now(self, what: Callable[["TableRoot"], _T]) -> _T:
         def read() -> _T:
+            looked = self.clock.moment()
             log = parse_log(self.store.list_log())
             refuse_dropped(self.store, log)
             if log.descriptor is None:
                 raise TableNotFoundError(
                     f"{self.store.url_of(names.DESCRIPTOR)} has gone: the table was deleted; begin again"
                 )
-            return what(TableRoot(self.store, self.clock, log))
+            return what(TableRoot(self.store, self.clock, log, looked=looked))
 
         return until_quiet(self.store, read)
 
@@ -466,14 +475,15 @@ class TableRoot(Root):
                     origin=terms.origin,
                     new_layout=terms.changes_layout,
                     new_columns=has_new_columns(draft),
+                    free=self._free_turn(terms),
                     read_ahead=read_ahead,
                 )
+                table = turn and self._table_in(turn, terms)
             except CommitConflictError:
                 if self._in_doubt:
                     raise self._gone(terms.tid) from None
                 raise
-            if turn is not None:
-                table = self._snapshot_now()
+            if turn and table:
                 if not _is_same_table(terms.origin, table.table_id):
                     raise CommitConflictError(
                         f"the table at {self.store.url} was removed since transaction {terms.tid} began, and another "
@@ -485,6 +495,21 @@ class TableRoot(Root):
                     continue  # vacuum overtook the listing, which showed too few turns: ours is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
+
+    def _free_turn(self, terms: Terms) -> int | None:
+        """The next turn, if it was free not long ago; None if that is not known."""
+        if terms.creates and self.clock.is_within(terms.began, TRUST_S):
+            return 1
+        return free_turn(self.store, self.clock, terms.origin, within_s=TRUST_S)
+
+    def _table_in(self, turn: int, terms: Terms) -> Snapshot:
+        """The table in this turn, which was just taken. Raises CommitConflictError if it has gone."""
+        try:
+            return self._snapshot_now()
+        except TableNotFoundError:
+            withdraw(self.store, names.turn(turn))  # alone, it would show that a table has lost its descriptor
+            self._look_at_descriptor(terms)
+            raise
 
     def _reader_ahead(self) -> Callable[[Log], None]:
         """A function that reads before the turn what a snapshot would, if it is much. Others wait for a held turn."""

@@ -14,6 +14,7 @@ import pyarrow.types as types
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import type_name
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol import partition_values
 from dbio_commit.protocol.types import is_partition
@@ -190,8 +191,8 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Partition
             continue
         values = column.combine_chunks().dictionary_encode(null_encoding="encode")
         texts = format_values(name, values.dictionary)
-        before = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows) if codes is None else codes
-        wide = pc.add(pc.multiply(before.cast(pa.int64()), len(texts)), values.indices.cast(pa.int64()))
+        before = pa.repeat(scalar(0, pa.int64()), table.num_rows) if codes is None else codes.cast(pa.int64())
+        wide = pc.add(pc.multiply(before, scalar(len(texts), pa.int64())), values.indices.cast(pa.int64()))
         pairs: Any = wide.dictionary_encode()
         keys = [(*keys[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.dictionary.to_pylist()]
         codes = pairs.indices

@@ -18,7 +18,8 @@ _NOT_SPARKS = {"BROTLI", "LZO"}
 
 _ENCODINGS = {0, *range(2, 10)}
 
-_SCHEMA, _ROW_GROUPS = 2, 4
+SCHEMA, ROWS, ROW_GROUPS = 2, 3, 4
+"""Thrift's numbers of these fields of a footer."""
 _COLUMNS, _METADATA, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 2, 3, 4, 5, 6, 10
 _CHUNK_TYPE, _CHUNK_ENCODINGS, _CODEC, _STATISTICS, _SIZES = 1, 2, 4, 12, 16
@@ -53,7 +54,9 @@ class _Node(NamedTuple):
     repetitions: int
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
+    """A column without fields."""
+
     node: _Node
     type: int
     width: int
@@ -73,9 +76,9 @@ def check_chunks(end: bytes) -> list[str]:
 
 def check_footer(footer: Struct) -> list[str]:
     """The same for a footer that is decoded already."""
-    leaves = list(_leaves(structs(footer, _SCHEMA)))
+    leaves = list(leaves_in(structs(footer, SCHEMA)))
     found: dict[str, None] = {}
-    for group in structs(footer, _ROW_GROUPS):
+    for group in structs(footer, ROW_GROUPS):
         chunks = structs(group, _COLUMNS)
         if len(chunks) != len(leaves):
             raise ValueError(f"a row group has {len(chunks)} columns, and the schema {len(leaves)}")
@@ -89,7 +92,7 @@ def check_footer(footer: Struct) -> list[str]:
 
 def first_codec(end: bytes) -> str | None:
     """Parquet's name of the codec of the first column chunk; None if there is no chunk. Raises ValueError."""
-    for group in structs(decode_footer(end), _ROW_GROUPS)[:1]:
+    for group in structs(decode_footer(end), ROW_GROUPS)[:1]:
         for chunk in structs(group, _COLUMNS)[:1]:
             codec = value(value(chunk, _METADATA, STRUCT), _CODEC, INT32)
             return _CODECS[codec] if 0 <= codec < len(_CODECS) else None
@@ -98,11 +101,17 @@ def first_codec(end: bytes) -> str | None:
 
 def decode_footer(end: bytes) -> Struct:
     """The footer in the last bytes of a file. Raises ValueError."""
+    start, stop = footer_in(end)
+    return read_struct(end, start, stop)[0]
+
+
+def footer_in(end: bytes) -> tuple[int, int]:
+    """Where the footer starts and stops in the last bytes of a file. A negative start: they lack a part of it."""
     stop = len(end) - 8
-    return read_struct(end, stop - int.from_bytes(end[-8:-4], "little"), stop)[0]
+    return stop - int.from_bytes(end[-8:-4], "little"), stop
 
 
-def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
+def _of_chunk(leaf: Leaf, chunk: Struct) -> Iterator[str]:
     """The problems of a chunk. Raises ValueError if it contradicts itself or the schema."""
     if _CRYPTO in chunk or _ENCRYPTED in chunk or _METADATA not in chunk:
         yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
@@ -122,7 +131,7 @@ def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
             yield f"column {_path(leaf)!r:.200} has an encoding that is unknown to readers: write it plain"
             break
     if _STATISTICS in told:
-        yield from _of_bounds(leaf, value(told, _STATISTICS, STRUCT))
+        yield from problems_of_bounds(leaf, value(told, _STATISTICS, STRUCT))
     if _SIZES in told:
         _check_sizes(leaf, value(told, _SIZES, STRUCT))
 
@@ -130,7 +139,7 @@ def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
 _OTHER_CODEC = "write it with snappy, zstd, gzip or lz4"
 
 
-def _of_bounds(leaf: _Leaf, told: Struct) -> Iterator[str]:
+def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
     if not leaf.width:
         return
     for field in _BOUNDS:
@@ -149,7 +158,7 @@ def _of_bounds(leaf: _Leaf, told: Struct) -> Iterator[str]:
                 return
 
 
-def _check_sizes(leaf: _Leaf, told: Struct) -> None:
+def _check_sizes(leaf: Leaf, told: Struct) -> None:
     """Raises ValueError if there are not as many counts as levels."""
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
@@ -162,7 +171,7 @@ def _check_sizes(leaf: _Leaf, told: Struct) -> None:
 # --- the schema ---------------------------------------------------------------------------------------------------
 
 
-def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
+def leaves_in(elements: Sequence[Struct]) -> Iterator[Leaf]:
     """The leaves, in order. Raises ValueError if the elements are no tree."""
     if not elements:
         raise ValueError("it has no schema")
@@ -197,12 +206,12 @@ def _children(element: Struct) -> int:
     return count
 
 
-def _leaf(node: _Node, element: Struct) -> _Leaf:
+def _leaf(node: _Node, element: Struct) -> Leaf:
     kind = value(element, _TYPE, INT32)
     if kind not in _WIDTHS and kind not in (_BYTE_ARRAY, _FIXED):
         raise ValueError(f"its schema has a type {kind}, which is unknown to readers")
     width = value(element, _LENGTH, INT32) if kind == _FIXED else _WIDTHS.get(kind, 0)
-    return _Leaf(node, kind, width, _range(element) if kind in (1, 2) else None)
+    return Leaf(node, kind, width, _range(element) if kind in (1, 2) else None)
 
 
 def _range(element: Struct) -> tuple[int, int] | None:
@@ -217,7 +226,7 @@ def _range(element: Struct) -> tuple[int, int] | None:
     return None if parts is None else ((_FIRST - 1) * _DAY * parts, (_LAST + 2) * _DAY * parts - 1)  # in any zone
 
 
-def _path(leaf: _Leaf) -> str:
+def _path(leaf: Leaf) -> str:
     names: list[str] = []
     node: _Node | None = leaf.node
     while node is not None and node.above is not None:

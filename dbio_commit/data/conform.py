@@ -7,6 +7,7 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import type_name
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read, unread
@@ -26,7 +27,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
         try:
             if field.name.lower() in partition:
                 value = partition_value(partition[field.name.lower()], field, where)
-                columns.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
+                columns.append(pa.repeat(scalar(value, field.type), batch.num_rows))
             elif field.name.lower() in position:
                 columns.append(fit(batch.column(position[field.name.lower()]), field.type))
             else:

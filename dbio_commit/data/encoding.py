@@ -55,10 +55,11 @@ def with_own_texts(table: pa.Table) -> pa.Table:
 
     A file must not contain texts of other rows: somebody may delete those rows to get rid of the texts.
     """
-    for at, kind in enumerate(table.schema.types):
-        if types.is_dictionary(kind):
-            table = table.set_column(at, table.schema.field(at), _with_own_texts(table.column(at)))
-    return table
+    coded = [types.is_dictionary(kind) for kind in table.schema.types]
+    if not any(coded):
+        return table
+    columns = [_with_own_texts(it) if is_coded else it for it, is_coded in zip(table.columns, coded, strict=True)]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _with_own_texts(column: Any) -> Any:

@@ -6,9 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.exact import for_arrow
 from dbio_commit.data.pruning import Condition
 from dbio_commit.protocol.types import decimal_digits
+
+_FALSE = scalar(False, pa.bool_())
 
 RowTest = Callable[[pa.RecordBatch], Any]
 """For each row, whether a condition is true."""
@@ -19,14 +22,15 @@ def bound(condition: Condition, schema: pa.Schema) -> RowTest:
 
     The condition is one of `where_exactly`. Rows have the columns of the condition, with the types of the schema.
     """
-    from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+    # The classes of pyarrow.acero, which also imports pyarrow.dataset, and so pandas.
+    from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions  # type: ignore[import-untyped]
 
     project = ProjectNodeOptions([for_arrow(condition, schema)], ["holds"])
 
     def of(rows: pa.RecordBatch) -> Any:
         source = Declaration("table_source", TableSourceNodeOptions(pa.Table.from_batches([rows])))
         found: Any = Declaration("project", project, [source]).to_table(use_threads=False)["holds"]
-        return pc.fill_null(found, False).combine_chunks()
+        return pc.fill_null(found, _FALSE).combine_chunks()
 
     return of
 
@@ -48,5 +52,5 @@ _SAME = {
 
 def same(one: Any, other: Any) -> Any:
     """For each row, whether two arrays of one type have the same value, or both null."""
-    found = pc.fill_null(pc.equal(one, other), False)
+    found = pc.fill_null(pc.equal(one, other), _FALSE)
     return pc.or_(found, pc.and_(one.is_null(), other.is_null()))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dbio_commit.data import constants
 from dbio_commit.data.predicates import ColumnPair, Like
 from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition, IsNaN, IsNull, OneOf
 
@@ -90,11 +91,11 @@ def duckdb_column(name: str) -> "duckdb.Expression":
 
 _ARROW = _Language(
     column=pc.field,
-    value=pa.scalar,
-    constant=pc.scalar,
+    value=constants.scalar,
+    constant=lambda value: pc.scalar(constants.scalar(value, pa.bool_())),
     is_null=lambda column: column.is_null(),
     is_nan=pc.is_nan,
-    is_one=lambda column, values, kind: column.isin(pa.array(values, kind)),
+    is_one=lambda column, values, kind: column.isin(constants.array(values, kind)),
     as_double=lambda column: column.cast(pa.float64()),
     is_like=lambda column, expression: pc.match_substring_regex(column, rf"\A{expression}\z"),
 )

@@ -77,6 +77,8 @@ def _bound(
     kinds = {it["name"]: it["type"] for it in schema["fields"]}
     by_lower = {name.lower(): name for name in kinds}
     computed = {column.lower() for column in constraints.generated}
+    given = {name: kind for name, kind in kinds.items() if name.lower() not in computed}
+    given_names = {("", name.lower()): name for name in given}
 
     @contextmanager
     def explained(setting: str, sql: str) -> Iterator[None]:
@@ -115,9 +117,8 @@ def _bound(
             tests.append((constraint, _is_null(by_lower[str(constraint.column).lower()])))
         elif constraint.column is not None:
             name = by_lower[constraint.column.lower()]
-            given = {column: kind for column, kind in kinds.items() if column.lower() not in computed}
             with explained(constraint.setting, constraint.sql):
-                value = read_value(constraint.sql, given, now=None, kind=kinds[name])
+                value = read_value(constraint.sql, given, now=None, kind=kinds[name], names=given_names)
                 if name not in lacks and not evaluate.is_same(kinds[name]):
                     raise Unsure(f"values of {kinds[name]} are compared by Spark's rules")
             values = evaluated(value, name, constraint.setting)

@@ -1,7 +1,9 @@
 """Reads the rows of a data file, batch by batch, with the columns of a table."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +33,50 @@ def open_file(store: Store, file: DataFile, *, whole_bytes: int = WHOLE_BYTES) -
     """
     small = 0 <= file.size <= whole_bytes
     return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
+
+
+def opened_ahead(
+    store: Store, files: Sequence[DataFile], open: Callable[[Store, DataFile], Any] = open_file
+) -> Generator[Any, None, None]:
+    """The files in their order, as `open` opens them. Small ones are fetched ahead of the caller (`Store.ahead`).
+
+    Those that are fetched have at most WHOLE_BYTES together, or are a single file.
+    """
+    return store.ahead(partial(open, store), files, held_bytes(files), size_bytes=WHOLE_BYTES)
+
+
+class ReadTwice:
+    """Opens files that are looked at first, and read again soon. Threads may share it.
+
+    What the first look has fetched from an object store is kept for the second one, up to WHOLE_BYTES of all files.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+        self._left_bytes = WHOLE_BYTES
+        self._lock = Lock()
+
+    def first(self, store: Store, file: DataFile) -> Any:
+        """As `open_file`."""
+        found = open_file(store, file)
+        if not store.is_disk and isinstance(found, pa.BufferReader):
+            with self._lock:
+                if file.size <= self._left_bytes:
+                    self._kept[file.path] = found.read_buffer()
+                    self._left_bytes -= file.size
+            found.seek(0)
+        return found
+
+    def again(self, store: Store, file: DataFile) -> Any:
+        """As `open_file`. The file is kept no longer."""
+        with self._lock:
+            kept = self._kept.pop(file.path, None)
+        return open_file(store, file) if kept is None else pa.BufferReader(kept)
+
+
+def held_bytes(files: Iterable[DataFile]) -> list[int]:
+    """How much memory each file takes that `open_file` has opened, before its rows are decoded."""
+    return [min(max(file.size, 0), WHOLE_BYTES) for file in files]
 
 
 def open_parquet(source: Any, where: str) -> pq.ParquetFile:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.data import columns as kinds
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.exact import MOST_PARTS, TERMS, count_parts, term
 from dbio_commit.data.pruning import ALWAYS, AllOf, AnyOf, Condition
 from dbio_commit.protocol.partition_values import meant, read, spell
@@ -125,7 +126,7 @@ def column_value(value: Any, kind: Any) -> Any:
             return value
         raise ValueError("NaN is no value of the type; None is null")
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.scalar(value, kind).as_py()
+        return scalar(value, kind).as_py()
     name = kinds.type_name(kind)
     if isinstance(value, str):
         return meant(value, name)

@@ -7,9 +7,9 @@ are, and data that breaks off is an error.
 from collections.abc import Mapping
 from typing import Any
 
-INT32, INT64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-_TRUE, _FALSE, _BYTE, _INT16, _DOUBLE, _SET, _MAP = 1, 2, 3, 4, 7, 10, 11
-_NUMBERS, _BOOLEANS = (INT64, INT32), (_TRUE, _FALSE)
+INT16, INT32, INT64, BINARY, LIST, STRUCT = 4, 5, 6, 8, 9, 12
+_TRUE, _FALSE, _BYTE, _DOUBLE, _SET, _MAP = 1, 2, 3, 7, 10, 11
+NUMBERS, BOOLEANS = (INT64, INT32), (_TRUE, _FALSE)
 _DEEPEST = 16
 _MOST_ITEMS = 1_000_000
 """The same limit as pyarrow's."""
@@ -61,50 +61,50 @@ def _read_struct(body: bytes, at: int, depth: int) -> tuple[Struct, int]:
         if head > 15:
             number += head >> 4
         else:
-            number, at = _read_integer(body, at)
+            number, at = read_integer(body, at)
         if number in found:
             raise ValueError("a struct has a field twice")
         kind = head & 15
-        if kind in _NUMBERS:
+        if kind in NUMBERS:
             item = body[at]
             if item < 128:
                 item, at = (item >> 1) ^ -(item & 1), at + 1
             else:
-                item, at = _read_integer(body, at)
+                item, at = read_integer(body, at)
         elif kind == BINARY and body[at] < 128:
             start = at + 1
             at = start + body[at]
             item = body[start:at]
-        elif kind in _BOOLEANS:
+        elif kind in BOOLEANS:
             item = kind == _TRUE
         else:
-            item, at = _read_value(body, at, kind, depth + 1)
+            item, at = read_value(body, at, kind, depth + 1)
         found[number] = kind, item
 
 
-def _read_value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def read_value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deeply")
     if kind == BINARY:
-        length, at = _read_varint(body, at)
+        length, at = read_varint(body, at)
         return _slice(body, at, length)
     if kind == STRUCT:
         return _read_struct(body, at, depth)
     if kind in (LIST, _SET):
         head = body[at]
         at += 1
-        count, at = _read_varint(body, at) if head > 239 else (head >> 4, at)
+        count, at = read_varint(body, at) if head > 239 else (head >> 4, at)
         return _read_items(body, at, count, (head & 15,), depth)
     if kind == _MAP:
-        count, at = _read_varint(body, at)
+        count, at = read_varint(body, at)
         if not count:
             return [], at
         return _read_items(body, at + 1, count, (body[at] >> 4, body[at] & 15), depth)
-    if kind in _NUMBERS or kind == _INT16:
-        return _read_integer(body, at)
+    if kind in NUMBERS or kind == INT16:
+        return read_integer(body, at)
     if kind == _DOUBLE:
         return _slice(body, at, 8)
-    if kind == _BYTE or kind in _BOOLEANS:  # a boolean in a list takes a byte
+    if kind == _BYTE or kind in BOOLEANS:  # a boolean in a list takes a byte
         return body[at], at + 1
     raise ValueError("a value has no kind")
 
@@ -119,18 +119,18 @@ def _read_items(body: bytes, at: int, count: int, kinds: tuple[int, ...], depth:
             item, at = _read_struct(body, at, depth + 1)
             items.append(item)
         return items, at
-    if len(kinds) == 1 and kinds[0] in _NUMBERS and depth < _DEEPEST:  # short numbers are read here without a call
+    if len(kinds) == 1 and kinds[0] in NUMBERS and depth < _DEEPEST:  # short numbers are read here without a call
         for _ in range(count):
             item = body[at]
             if item < 128:
                 item, at = (item >> 1) ^ -(item & 1), at + 1
             else:
-                item, at = _read_integer(body, at)
+                item, at = read_integer(body, at)
             items.append(item)
         return items, at
     for _ in range(count):  # each item takes at least a byte, so that data which breaks off ends the loop
         for kind in kinds:
-            item, at = _read_value(body, at, kind, depth + 1)
+            item, at = read_value(body, at, kind, depth + 1)
             items.append(item)
     return items, at
 
@@ -141,7 +141,7 @@ def _slice(body: bytes, at: int, length: int) -> tuple[bytes, int]:
     return body[at : at + length], at + length
 
 
-def _read_varint(body: bytes, at: int) -> tuple[int, int]:
+def read_varint(body: bytes, at: int) -> tuple[int, int]:
     found = 0
     for shift in range(0, 70, 7):
         byte = body[at]
@@ -152,6 +152,6 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number does not end")
 
 
-def _read_integer(body: bytes, at: int) -> tuple[int, int]:
-    found, at = _read_varint(body, at)
+def read_integer(body: bytes, at: int) -> tuple[int, int]:
+    found, at = read_varint(body, at)
     return (found >> 1) ^ -(found & 1), at

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.literals import as_double, compared
 from dbio_commit.data.sql import parse
 from dbio_commit.data.where import READ_BY_SETTINGS, Names, column_of
@@ -85,7 +86,7 @@ class _Reader:
         if low is None or low != high:
             return None
         try:
-            found = pa.scalar(Decimal(low) if decimal_digits(kind) else low, arrow_type(kind)).as_py()
+            found = scalar(Decimal(low) if decimal_digits(kind) else low, arrow_type(kind)).as_py()
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
         return _constant(found, kind) if found == low else None
@@ -256,8 +257,8 @@ def _said(tree: Any) -> str:
 
 
 def _constant(value: Any, kind: str) -> Value:
-    scalar = pa.scalar(value, arrow_type(kind))
-    return Value(kind, lambda rows: pa.repeat(scalar, rows.num_rows))
+    constant = scalar(value, arrow_type(kind))
+    return Value(kind, lambda rows: pa.repeat(constant, rows.num_rows))
 
 
 def _number(text: str) -> Value:

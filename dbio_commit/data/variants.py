@@ -74,11 +74,13 @@ _FIELDS = sorted(BY_NAME[_VARIANT].arrow_fields)
 
 def without_nulls_inside(table: "pa.Table") -> "pa.Table":
     """The table, with empty binaries in variants that are null: Parquet's writer takes no nulls in required fields."""
-    for position, column in enumerate(table.schema):
-        if _has_required(column.type):
-            values = table.column(position)
-            table = table.set_column(position, column, _filled_chunks(values))
-    return table
+    import pyarrow as pa
+
+    lacking = [_has_required(kind) for kind in table.schema.types]
+    if not any(lacking):
+        return table
+    columns = [_filled_chunks(it) if lacks else it for it, lacks in zip(table.columns, lacking, strict=True)]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _has_required(kind: Any) -> bool:

@@ -4,10 +4,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate, chain, groupby
 from sys import getsizeof
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar, cast
 
 from dbio_commit.base.errors import (
     CheckpointLostError,
@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
-from dbio_commit.log.recall import is_recalled, recall, recall_last
+from dbio_commit.log.recall import find, is_recalled, keep, recall, recall_last
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
@@ -58,6 +58,9 @@ _ROOT_BYTES, _ROOT_PATHS = 32 * 1024**2, 100_000
 """A checkpoint with parts that follows another one covers about so many bytes of markers, and so many paths in them:
 then it takes less memory. With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times
 what is new."""
+
+SAME_SECOND = timedelta(seconds=2)
+"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
 
 _PATH_BYTES = 100
 """About the least that a path takes in a marker."""
@@ -263,6 +266,17 @@ def read_descriptor(store: Store, log: Log) -> Descriptor:
     if log.descriptor is None:
         raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} is missing; somebody deleted the table")
     return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
+
+
+def recall_descriptor(store: Store, log: Log) -> Descriptor | None:
+    """The descriptor that the log shows, if this process remembers it."""
+    return cast(Descriptor | None, log.descriptor and find(store, "", log.descriptor))
+
+
+def remember_descriptor(store: Store, log: Log, found: Descriptor, *, began: datetime) -> None:
+    """Remembers the descriptor of the log, unless it was too young when the read of it began."""
+    if log.descriptor and began - log.descriptor.modified >= SAME_SECOND:
+        keep(store, "", log.descriptor, found, bytes=getsizeof(found.partition_columns) + getsizeof(found.properties))
 
 
 def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
@@ -521,6 +535,12 @@ def read_markers(
     return markers
 
 
+def remember_markers(store: Store, table_id: str, found: Iterable[tuple[Entry, CommitMarker]]) -> None:
+    """Remembers markers that were read before it was known whose table it is."""
+    for entry, marker in found:
+        keep(store, table_id, entry, marker, bytes=marker_bytes(marker))
+
+
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER - 1:
@@ -537,14 +557,34 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
     the turn: then nobody holds it in this table.
     """
     entry = log.turns[log.last_turn if number is None else number]
-
-    def read() -> Turn:
-        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
-
     with suppress(ObjectNotFoundError):
-        turn = recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+        turn = _recall_turn(store, table_id, entry, lambda: _get_turn(store, entry))
         return turn if is_of_table(turn.table_id, table_id) else None
     return None
+
+
+def read_front(store: Store, log: Log) -> Descriptor:
+    """The descriptor, as `read_descriptor`. Reads the last turn, if any, at the same time, and remembers it."""
+
+    def get_last_turn() -> Turn | None:
+        with suppress(ObjectNotFoundError):
+            return _get_turn(store, log.turns[log.last_turn])
+        return None
+
+    if not log.turns:
+        return read_descriptor(store, log)
+    descriptor, turn = store.together(lambda: read_descriptor(store, log), get_last_turn)
+    if turn:
+        _recall_turn(store, descriptor.id, log.turns[log.last_turn], lambda: turn)
+    return descriptor
+
+
+def _get_turn(store: Store, entry: Entry) -> Turn:
+    return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
+
+
+def _recall_turn(store: Store, table_id: str | None, entry: Entry, read: Callable[[], Turn]) -> Turn:
+    return recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
 
 
 def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:

@@ -54,6 +54,11 @@ class Memory:
         self._kept: LRUCache[Hashable, _Recalled] = LRUCache(self._limit_bytes, getsizeof=lambda it: it.bytes)
         self._held: list[tuple[tuple[str, ...], dict[Hashable, _Recalled]]] = []
 
+    def forget(self) -> None:
+        """Forgets all that is kept."""
+        with self._lock:
+            self._begin_anew()
+
     def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
         """The result of `read`, now or from an earlier call with this key. `bytes` gives its size in memory."""
         if (kept := self._find(key)) is not None:
@@ -145,6 +150,16 @@ def _recall(
         return read()
     key = _key(store, table_id, entry)._replace(is_lean=is_lean)
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
+
+
+def keep(store: Store, table_id: str, entry: Entry, value: object, *, bytes: int) -> None:
+    """Remembers the contents of an object for `recall` and `find`."""
+    MEMORY.keep(_key(store, table_id, entry), value, bytes=bytes + _AT_LEAST)
+
+
+def find(store: Store, table_id: str, entry: Entry) -> object:
+    """The contents of the object, if they are remembered as a whole; else None."""
+    return MEMORY.find(_key(store, table_id, entry))
 
 
 def recall_last(

@@ -1,22 +1,28 @@
 """Reads one consistent state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md
 8.1)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import (
     AtOnce,
     Brief,
     Markers,
+    are_too_many,
     in_parts,
     read_briefs,
     read_checkpoint,
     read_descriptor,
     read_markers,
+    recall_descriptor,
+    remember_descriptor,
+    remember_markers,
+    unread,
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import Doubt, add_doubts, find_doubts, redated_until
@@ -24,6 +30,7 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
@@ -35,6 +42,9 @@ from dbio_commit.store import Store
 
 _COARSE_S = 2.0
 """How long to wait on a disk whose times have whole seconds, or every second one."""
+
+_AHEAD_BYTES = 1024**2
+"""The most bytes of markers that are read before it is known that they count."""
 
 _ATTEMPTS = 10
 """How many newer checkpoints a read may find, each purged before it is read. Half an hour is between any two."""
@@ -135,22 +145,33 @@ def read_settled(
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
 ) -> Settled:
-    """The state as of the listing `first`, or later. Lists commit markers at most twice more, and checkpoints once.
+    """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more; if there are new
+    commits, both once more.
 
     `oldest` gives an earlier state, for a checkpoint only, see there. `passing_over` has the numbers of checkpoints
     that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot
     all be read.
 
-    The checkpoints are listed last. If a listing missed a marker, since vacuum had purged it, a checkpoint from before
-    the purge covers it. Checkpoints are listed again only if one of them, or a marker, is gone when it is read. The
-    commit markers are listed again only if a checkpoint has come since `first`: what this process remembers of a marker
-    does not show that the marker is still there.
+    The checkpoints are listed after each listing whose markers count. If that missed a marker, since vacuum had purged
+    it, a checkpoint from before the purge covers it. Checkpoints are listed again only if one of them, or a marker, is
+    gone when it is read. The commit markers are listed again only if a checkpoint has come since `first`: what this
+    process remembers of a marker does not show that the marker is still there.
     """
-    descriptor = read_descriptor(store, first)
-    log, seen = _list_commits(store, clock, first)
+    known, now = recall_descriptor(store, first), clock.now()
+    descriptor, ahead, listed = store.together(
+        lambda: known or read_descriptor(store, first),
+        lambda: _read_ahead(store, first, known.id if known else None) if oldest is None else (),
+        lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
+    )
+    remember_descriptor(store, first, descriptor, began=now)
+    remember_markers(store, descriptor.id, ahead)
+    second = parse_log(listed)
+    log, seen = _list_commits(store, clock, first, second.committed)
+    checkpoints = second if log is first else None
     gone: set[str] = set()
     for _ in range(_ATTEMPTS):
-        log = _list_checkpoints(store, log, passing_over)
+        log = _with_checkpoints(log, checkpoints or parse_log(store.list_log(Kind.CHECKPOINT)), passing_over)
+        checkpoints = None
         try:
             checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id, passing_over=passing_over)
         except ObjectNotFoundError:
@@ -179,6 +200,20 @@ def read_settled(
         f"checkpoints or markers of {store.url} were deleted during each of {_ATTEMPTS} attempts to read it, and "
         "vacuum deletes none before a checkpoint that covers it is half an hour old; find out what else deletes there"
     )
+
+
+def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tuple[Entry, CommitMarker]]:
+    """The markers that the caller will read in any case, by what `first` shows, if they are few enough to be kept.
+
+    None if it has to read a checkpoint to find out which these are, and none that it will refuse.
+    """
+    with suppress(DbioError):
+        new = unread(store, first, table_id)
+        is_little = sum(entry.size for entry in new) <= _AHEAD_BYTES and not are_too_many(new)
+        if is_little and new.isdisjoint(first.checkpoints.values()):
+            found = read_markers(store, new, scope=Scope.TABLE).valid
+            return [(entry, found[entry.path]) for entry in new if entry.path in found]
+    return ()
 
 
 def _require_same_table(store: Store, first: Log) -> None:
@@ -212,9 +247,9 @@ class _Seen:
         return not uncovered or (newest in {0, *self.checkpoints} and uncovered.keys() <= self.tids)
 
 
-def _list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, _Seen]:
-    """The commit markers that count, and those that came too late."""
-    second = parse_log(store.list_log(Kind.COMMITTED)).committed
+def _list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, _Seen]:
+    """The commit markers that count, and those that came too late. The log is `first` if its markers count, and no
+    others."""
     checkpoints = frozenset(first.checkpoints)
     if second.keys() <= first.committed.keys():
         return first, _Seen(checkpoints, second.keys())  # then its time is between the two
@@ -226,8 +261,7 @@ def _list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, _Seen]:
     return replace(first, committed=committed, later=later), _Seen(checkpoints, second.keys() | third.keys())
 
 
-def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> Log:
-    found = parse_log(store.list_log(Kind.CHECKPOINT))
+def _with_checkpoints(log: Log, found: Log, passing_over: Collection[int]) -> Log:
     count = {number: entry for number, entry in found.checkpoints.items() if number not in passing_over}
     taken = {number: entry for number, entry in found.checkpoints.items() if number in passing_over}
     return replace(log, checkpoints=count, refusals={**found.refusals, **taken})

@@ -8,6 +8,7 @@ from typing import Any
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.data.fitting import lost, misfit, respelled, without
 from dbio_commit.data.footers import Footer, look_at
+from dbio_commit.data.known_footers import KnownFooters
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.store import Store
@@ -23,11 +24,11 @@ def look_at_all(
 
     `total` is the number of files, if it is known.
     """
-    look = partial(look_at, store, statistics=False)
+    look = partial(look_at, store, statistics=False, known=KnownFooters())
     left, done = iter(paths), 0
     progress("files looked at", 0, total)
     while some := [*islice(left, _AT_ONCE)]:
-        yield from zip(some, store.in_parallel(look, some), strict=True)
+        yield from zip(some, store.ask_each(look, some), strict=True)
         done += len(some)
         progress("files looked at", done, total)
 

@@ -20,7 +20,7 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
-from dbio_commit.commit.directory_root import refuse_inside
+from dbio_commit.commit.directory_root import outer_table, refuse_inside
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.roots import read_snapshot
@@ -65,7 +65,7 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     it lies in a table,
     SchemaMismatchError if their columns do not fit together, CommitConflictError if another process wrote meanwhile.
     """
-    refuse_inside(store)
+    refuse_inside(store, outer_table(store))
     entries = store.list_files()  # before the snapshot: files that it does not show have been hidden since
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
@@ -183,6 +183,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     rows: dict[str, int | None] = {}
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
+    before, group = None, Alike([], {})
     for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first)):
         if footer is None:
             raise CommitConflictError(
@@ -192,8 +193,10 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
         if refusal := footer.refusal(store.url_of(path)):
             wrong.append(refusal)
         elif footer.columns is not None:
-            inside = without(footer.columns, snapshot.partition_columns)
-            groups.setdefault(json.dumps(inside), Alike([], inside)).files.append(path)
+            if footer.columns is not before:  # files that were recognized have the same object
+                before, inside = footer.columns, without(footer.columns, snapshot.partition_columns)
+                group = groups.setdefault(json.dumps(inside), Alike([], inside))
+            group.files.append(path)
         rows[path] = footer.rows
     if wrong:
         raise InvalidInputError(

@@ -111,6 +111,10 @@ REWRITES: Mapping[str, Write] = {
         "MERGE INTO {t} t USING (SELECT 1L AS id) s ON t.id = s.id AND t.day = 'a' "
         "WHEN MATCHED AND t.n < (SELECT max(n) FROM own_rows) THEN UPDATE SET n = 7"
     ),
+    "merge, of changes": sql(
+        "MERGE INTO {t} t USING (SELECT 1L AS id, max(n) AS n FROM dbio_changes('{t}', '2020-01-01')) s "
+        "ON t.id = s.id AND t.day = 'a' WHEN MATCHED THEN UPDATE SET n = s.n"
+    ),
     "overwrite a condition": frames(
         lambda df, name, path: df.where("id = 1").writeTo(name).overwrite(f.col("id") == 1)
     ),
@@ -178,7 +182,7 @@ def outcome(write: Callable[[], object]) -> str:
 
 QUICK = (
     *("replace, in a subquery", "overwrite, dynamic", "createOrReplace", "saveAsTable", "dbio.write"),
-    *("replace where", "update", "merge", "merge, in a clause", "dbio.merge"),
+    *("replace where", "update", "merge", "merge, in a clause", "merge, of changes", "dbio.merge"),
 )
 """The forms that take ways of their own through the code."""
 
@@ -221,6 +225,22 @@ def test_rows_of_a_frame_are_those_of_the_state_that_it_was_made_with(spark: Spa
     spark.sql(f"INSERT OVERWRITE dbio.`{path}` SELECT * FROM dbio.`{path}` VERSION AS OF '{seen.tid}'")
     with pytest.raises(dbio.CommitConflictError, match="if_match"):
         dbio.write(dbio.read(spark, path), path, "overwrite", if_match=seen.etag)
+
+
+def test_changes_up_to_now_are_a_state_of_the_table_and_changes_until_a_commit_are_not(
+    spark: SparkSession, root: Path
+) -> None:
+    name, path = made(spark, root, "changes")
+    until = dbio.Table(path).snapshot().tid
+    feeds = [dbio.changes(spark, path, "2020-01-01T00:00Z", end) for end in (None, until)]
+    dbio.Table(path).delete("id = 3")
+    found = [
+        outcome(partial(dbio.merge, spark, path, feed.where("id = 1").select("id", "n", "day"), on=["id", "day"]))
+        for feed in feeds
+    ]
+    assert found == ["conflict", "committed"]
+    with beside(OTHERS["delete"], path):
+        spark.sql(f"UPDATE {name} SET n = (SELECT max(n) FROM dbio_changes('{name}', '2020-01-01', '{until}'))")
 
 
 def test_rows_of_a_table_by_its_name_may_be_newer_than_its_frame_so_each_append_is_a_conflict(

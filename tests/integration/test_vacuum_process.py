@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from shutil import copytree
 from threading import Event, Thread
 from unittest.mock import ANY
 
@@ -27,7 +28,7 @@ from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config
-from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
+from vacuum.process import Job, Processes, RunFailed
 from vacuum.schedule import Service
 
 # The real program, but for tables whose names say that their vacuum goes wrong.
@@ -38,6 +39,7 @@ from dbio_commit.spark import vacuum as run
 from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 real = run.vacuum_table
+spoiled = []
 
 def vacuum_table(table, options, *, dry_run, control, spark=None):
     def started():
@@ -66,6 +68,18 @@ def vacuum_table(table, options, *, dry_run, control, spark=None):
             raise ZeroDivisionError("a bug")
         case "blind":
             table.snapshot = None
+        case "names-its-process":
+            return VacuumReport(
+                url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, warnings=[str(os.getpid())]
+            )
+        case "spoils":
+            spoiled.append(True)
+        case "grows":
+            spoiled.append(b"x" * 2**29)
+        case "suffers" if spoiled:
+            os._exit(7)
+        case "errs" if spoiled:
+            raise ZeroDivisionError("of the table before")
     return real(table, options, dry_run=dry_run, control=control)
 
 run.vacuum_table = vacuum_table
@@ -137,6 +151,23 @@ def failure(of: Job) -> RunFailed:
     with pytest.raises(RunFailed) as raised:
         vacuum_in_process(of, stop=Event())
     return raised.value
+
+
+def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
+    """In a new process."""
+    workers = Processes()
+    try:
+        return workers.vacuum(of, stop=stop)
+    finally:
+        workers.rest()
+
+
+def compact_in_process(of: Job, *, stop: Event) -> CompactionSummary:
+    workers = Processes()
+    try:
+        return workers.compact(of, stop=stop)
+    finally:
+        workers.rest()
 
 
 class Running:
@@ -317,6 +348,104 @@ def test_secrets_travel_neither_on_the_command_line_nor_in_the_environment(tmp_p
         assert b"hunter2" not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     running.stop.set()
     running.result()
+
+
+# --- one process for many tables ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.rest()
+
+
+def process_of_the_next(processes: Processes, **bounds: int) -> int:
+    (pid,) = processes.vacuum(job("/names-its-process", **bounds), stop=Event()).warnings  # type: ignore[arg-type]
+    return int(pid)
+
+
+def test_a_process_does_one_job_after_the_other_until_it_rests(processes: Processes, table: Table) -> None:
+    pid = process_of_the_next(processes)
+    assert processes.vacuum(job(table.url), stop=Event()).deleted
+    assert process_of_the_next(processes) == pid
+    processes.rest()
+    assert_gone(pid)
+    assert process_of_the_next(processes) != pid
+
+
+def test_a_process_that_failed_does_no_other_job(processes: Processes, tmp_path: Path) -> None:
+    pid = process_of_the_next(processes)
+    with pytest.raises(RunFailed, match="no table"):
+        processes.vacuum(job(tmp_path / "nothing"), stop=Event())
+    assert_gone(pid)
+    assert process_of_the_next(processes) != pid
+
+
+@pytest.mark.parametrize("name", ["suffers", "errs"])
+def test_a_table_does_not_fail_because_of_the_one_before(processes: Processes, tmp_path: Path, name: str) -> None:
+    for each in ("spoils", name):
+        Table(tmp_path / each).begin().commit()
+        pid = process_of_the_next(processes)
+        assert not processes.vacuum(job(tmp_path / each), stop=Event()).failed
+    assert_gone(pid)
+
+
+def test_a_process_with_little_room_left_does_no_job_of_few_bytes(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_resident_bytes", lambda pid: 100 * 2**20)
+    pid = process_of_the_next(processes)
+    assert process_of_the_next(processes, memory_mb=200) == pid
+    assert process_of_the_next(processes, memory_mb=150) != pid
+    assert_gone(pid)
+
+
+def test_a_process_that_grew_is_replaced(processes: Processes, tmp_path: Path) -> None:
+    Table(tmp_path / "grows").begin().commit()
+    pid = process_of_the_next(processes)
+    processes.vacuum(job(tmp_path / "grows"), stop=Event())
+    assert_gone(pid)
+
+
+def test_so_is_one_that_did_many_jobs(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "MOST_JOBS", 2)
+    pids = [process_of_the_next(processes) for _ in range(4)]
+    assert pids == [pids[0], pids[0], pids[2], pids[2]]
+    assert pids[0] != pids[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_ended_while_it_had_nothing_to_do_harms_no_table(processes: Processes, number: int) -> None:
+    pid = process_of_the_next(processes)
+    os.kill(pid, number)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert process_of_the_next(processes) != pid
+
+
+def test_200_idle_tables_take_two_processes_whose_memory_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Table(tmp_path / "lake/t0").begin().commit()
+    for number in range(1, 200):
+        copytree(tmp_path / "lake/t0", tmp_path / f"lake/t{number}")
+    used: dict[int, list[int]] = {}
+    resident = process_module._resident_bytes
+
+    def note(pid: int) -> int:
+        used.setdefault(pid, []).append(resident(pid))
+        return used[pid][-1]
+
+    monkeypatch.setattr(process_module, "_resident_bytes", note)
+    settings = {"concurrency": 2, "tables": [{"path": f"{tmp_path}/lake/*"}], "state_file": f"{tmp_path}/state"}
+    for round_ in range(2):
+        used.clear()
+        service = Service(Config.model_validate(settings))
+        assert service.once()
+        assert {it.startswith("nothing due") for it in service.results().values()} == {round_ == 1}
+        assert len(used) == 2
+        for sizes in used.values():
+            assert sizes[-1] - sizes[len(sizes) // 4] < 16 * 2**20
 
 
 # --- the service --------------------------------------------------------------------------------------------------

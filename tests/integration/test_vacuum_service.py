@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,10 +17,15 @@ from urllib.request import urlopen
 import pytest
 
 from dbio_commit import Table
+from dbio_commit.upkeep.vacuum.report import RunSummary
 from tests.conftest import Root
+from tests.servers import S3Server
 from tests.writers import contents, write
 from vacuum.config import Config
 from vacuum.discovery import find_tables
+from vacuum.process import Job, Task
+from vacuum.schedule import Service
+from vacuum.worker import do
 
 WAIT_S = 60
 
@@ -367,6 +372,38 @@ def test_a_pattern_finds_tables_on_an_object_store(place: str, request: pytest.F
         entries = Config.model_validate({"tables": tables}).entries
         found = [table.url for table in find_tables(entries[0], entries).tables]
     assert found == [f"{root.url}/eu/events", f"{root.url}/us/events"]
+
+
+def test_an_idle_table_on_s3_costs_three_requests_at_most(
+    s3_root: Root, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With those that find it by its pattern; the listing of the pattern's directories is one for all tables."""
+    for number in range(5):
+        write(Table(f"{s3_root.url}/{number}", s3_root.storage_options))
+    options, names = in_environment(s3_root.storage_options)
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    tables = [{"path": f"{s3_root.url}/*", "storage_options": options}]
+    config = Config.model_validate({"concurrency": 1, "state_file": f"{tmp_path}/state", "tables": tables})
+    asked = []
+    for _ in range(2):
+        s3_server.reset()
+        service = Service(config, vacuum=vacuum_here, look=look_here)
+        assert service.once()
+        asked.append(len(s3_server.requests()))
+    assert {it.partition(" before")[0] for it in service.results().values()} == {"nothing due"}
+    assert asked[0] <= 5 * 16 + 1
+    assert asked[1] <= 5 * 2 + 1
+
+
+def vacuum_here(job: Job, /, *, stop: Event) -> RunSummary:
+    summary = do(Task.VACUUM, job, stop.is_set).summary
+    assert summary
+    return summary
+
+
+def look_here(job: Job, /, *, stop: Event) -> bool:
+    return bool(do(Task.LOOK, job, stop.is_set).is_idle)
 
 
 def in_environment(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -55,6 +55,7 @@ from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
@@ -358,6 +359,19 @@ def take_the_turn_without_waiting() -> Iterator[None]:
         yield
 
 
+@mutation("turns", "I7", "I8")
+def take_the_turn_after_an_undecided_one_without_a_look() -> Iterator[None]:
+    """Who saw that a turn was taken, when it began, takes the one after that at once."""
+    free = schema.free_turn
+
+    def mutated(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
+        seen = schema._recall(store, clock)
+        return seen.metadata.turn + 2 if seen and seen.holder else free(store, clock, origin, within_s=within_s)
+
+    with patch.object(table, "free_turn", mutated):
+        yield
+
+
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
     """Who waits for the holder of the turn knows of no lease."""
@@ -471,7 +485,7 @@ def _committed(store: Store) -> Mapping[str, Entry]:
 @mutation("busy", "R2", "R3", first=10)
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(settled, "_list_commits", lambda store, clock, first: (first, _ALL_SEEN)):
+    with patch.object(settled, "_list_commits", lambda store, clock, first, second: (first, _ALL_SEEN)):
         yield
 
 
@@ -489,8 +503,8 @@ def believe_what_is_remembered_of_a_marker() -> Iterator[None]:
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
-        return replace(first, committed={**first.committed, **_committed(store)}), _ALL_SEEN
+    def list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, object]:
+        return replace(first, committed={**first.committed, **second}), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
         yield
@@ -500,8 +514,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
-    def list_commits(store: Store, clock: Clock, first: Log) -> tuple[Log, object]:
-        second = _committed(store)
+    def list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, object]:
         if second.keys() <= first.committed.keys():
             return first, _ALL_SEEN
         committed, later = settle({**second, **first.committed}, _committed(store))
@@ -514,7 +527,7 @@ def list_again_without_a_wait() -> Iterator[None]:
 @mutation("readers", "R1", "R2", "R3", "I6", "I9", "I7")
 def list_checkpoints_first() -> Iterator[None]:
     """A read goes by the checkpoints that it has listed first."""
-    with patch.object(settled, "_list_checkpoints", lambda store, log, passing_over: log):
+    with patch.object(settled, "_with_checkpoints", lambda log, found, passing_over: log):
         yield
 
 
@@ -1160,10 +1173,10 @@ def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
     gone_on = schema._go_on
 
-    def mutated(store: Store, clock: Clock, seen: Seen, read: Callable[[], Snapshot]) -> Seen:
+    def mutated(store: Store, clock: Clock, seen: Seen, read: Callable[[], Snapshot], **turns: Any) -> Seen:
         if not seen.metadata.turn and seen.holder is None and not store.stat_log(names.turn(1)):
             return seen
-        return gone_on(store, clock, seen, read)
+        return gone_on(store, clock, seen, read, **turns)
 
     with patch.object(schema, "_go_on", mutated):
         yield

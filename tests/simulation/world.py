@@ -6,7 +6,7 @@ killed, or where its call fails. Nothing here knows the protocol; `actors` act, 
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
@@ -316,6 +316,12 @@ class SimStore(SerialStore):
         """Of an object that is about to appear, since some time."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
+
+    def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
+        """Calls that do not wait for one another come in any order."""
+        order = self._world.random.sample(range(len(items)), len(items)) if self._world.current() else range(len(items))
+        answers = {place: function(items[place]) for place in order}
+        return [answers[place] for place in range(len(items))]
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         actor, commit_s = self._world.current(), self._world.risks.commit_s

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dbio_commit.commit.write.files import FilesSpec
 from dbio_commit.commit.write.spill import Spill, Waiting
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.parquet import ROW_METADATA
 
 CHANGE_TYPE = "_change_type"
@@ -44,7 +45,7 @@ class ChangedRows:
         return self._waiting.rows > 0
 
     def add(self, rows: pa.RecordBatch, change: str) -> None:
-        types = pa.repeat(pa.scalar(change, pa.string()), rows.num_rows)
+        types = pa.repeat(scalar(change, pa.string()), rows.num_rows)
         names = [*map(str, range(rows.num_columns)), CHANGE_TYPE]
         self._waiting.add(pa.Table.from_arrays([*rows.columns, types], names=names), self._spill)
 

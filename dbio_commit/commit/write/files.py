@@ -10,10 +10,10 @@ slower. At most MAX_OPEN files are open. If the rows arrive partition by partiti
 
 import json
 import sys
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -36,12 +36,14 @@ from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import bare_columns, gives_field_ids
+from dbio_commit.store.ahead import CallsAhead
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
-CLOSING = 8
-"""How many files are closed at the same time. On an object store, closing a small file is mostly waiting."""
+CLOSING, CLOSING_SMALL = 8, 16
+"""How many files are closed at the same time, and how many if they have at most BUFFER_BYTES together. On an object
+store, closing a small file is mostly waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +196,9 @@ class Output:
         self._spec, self._task, self._attempt, self._files = spec, task, attempt, files
         self._open: OrderedDict[str, DataFileWriter] = OrderedDict()  # by directory, the least recently used first
         self._paths: list[str] = []
-        self._closing: deque[Future[FileInfo]] = deque()
-        self._pool: ThreadPoolExecutor | None = None  # most writes have one file, and need none
+        self._closing = CallsAhead[FileInfo](
+            few=CLOSING, most=CLOSING_SMALL, size_bytes=BUFFER_BYTES, name="dbio-close"
+        )
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
@@ -235,18 +238,17 @@ class Output:
         # Here, for most writes have one small file, and a thread takes as long to start.
         last = [file.close(self._spec.spark_metadata) for file in self._open.values()]
         self._open.clear()
-        self._done += [*(future.result() for future in self._closing), *last]
-        self._closing.clear()
-        if self._pool:
-            self._pool.shutdown()
+        while self._closing:
+            self._done.append(self._closing.take())
+        self._done += last
+        self._closing.close()
         if self._paths:
             self._files.confirm()
         return self._done
 
     def discard(self, error: BaseException) -> None:
         """Closes and deletes all files. Failures of this are noted on the error, and do not replace it."""
-        if self._pool:
-            self._pool.shutdown()  # else a file could appear after it was deleted
+        self._closing.close()  # else a file could appear after it was deleted
         for file in self._open.values():
             _attempt_to(file.discard, error)
         _attempt_to(lambda _: self._files.delete(self._paths), error)
@@ -294,11 +296,10 @@ class Output:
         return self._dictionaries
 
     def _close(self, directory: str) -> None:
-        if len(self._closing) >= CLOSING:
-            self._done.append(self._closing.popleft().result())
         file = self._open.pop(directory)
-        self._pool = self._pool or ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
-        self._closing.append(self._pool.submit(file.close, self._spec.spark_metadata))
+        while not self._closing.has_room(size := file.size):
+            self._done.append(self._closing.take())
+        self._closing.call(partial(file.close, self._spec.spark_metadata), size)
 
 
 def _attempt_to(clean_up: Callable[[BaseException], object], error: BaseException) -> None:

@@ -113,13 +113,13 @@ class _Merge:
         def looked_at(file: DataFile) -> bool:
             """Whether rows of the file change."""
             changes = False
-            for batch in rewrite.read(file, self._looks_at, rows=known.get(file.path), anew=False):
+            for batch in rewrite.read(file, self._looks_at, rows=known.get(file.path)):
                 codes = self._codes(batch)
                 self._seen[codes[codes >= 0]] = True
                 changes |= bool((self._fates(batch, codes) >= 0).any())
             return changes
 
-        found = rewrite.plan.place.store.in_parallel(looked_at, files, at_once=4)
+        found = rewrite.look_at(looked_at, files)
         partial = [file for file, changes in zip(files, found, strict=True) if changes]
         return rewrite.commit(condition, self._change, partial=partial, new_rows=self._new_rows, metrics=_metrics)
 

@@ -87,8 +87,8 @@ class MergeSides:
             taken = rows.select(field_names(self.common))
             mapping = ColumnMapping(tuple(it for it in given.columns if it[0] is not None), given.schema, ())
             with_types = pa.Table.from_batches(fitted(taken.to_batches(), mapping, own), schema=own)
-            for name in own.names:
-                found = found.append_column(GIVEN + name, with_types.column(name))
+            names_of_both = [*found.column_names, *(GIVEN + name for name in own.names)]
+            found = pa.Table.from_arrays([*found.columns, *with_types.columns], names=names_of_both)
         return found.combine_chunks()
 
 

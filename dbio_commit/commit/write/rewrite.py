@@ -6,9 +6,10 @@ those that surely mean the same without Spark (`data/where_exactly`).
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +29,16 @@ from dbio_commit.data.frames import Frame, fitted
 from dbio_commit.data.mapping import field_names
 from dbio_commit.data.pruning import ALWAYS, Condition, column_types, facts_of_file, prune
 from dbio_commit.data.row_checks import RowChecks
-from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss, refuse_other_rows
+from dbio_commit.data.rows import (
+    WHOLE_BYTES,
+    ReadTwice,
+    held_bytes,
+    open_parquet,
+    opened_ahead,
+    read_rows,
+    refuse_loss,
+    refuse_other_rows,
+)
 from dbio_commit.data.terms import Where, read_condition
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows
@@ -39,7 +49,9 @@ EVERY_ROW = ALWAYS
 INSTEAD = "Nothing was changed: compare columns with values of their types, or pass a Spark session"
 """The end of messages about conditions that only Spark evaluates."""
 _AT_ONCE = 4
-"""How many files are read at the same time. Each may be in memory as a whole, if it is small."""
+"""How many large files are looked at side by side."""
+
+_T = TypeVar("_T")
 
 Rows = pa.RecordBatch
 ChangeRows = Callable[[Rows, "Changes"], Rows]
@@ -64,7 +76,7 @@ def snapshot_to_rewrite(place: Place) -> tuple[Snapshot, Mapping[str, Any]]:
     return snapshot, snapshot.schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rewrite:
     """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
 
@@ -100,9 +112,13 @@ class Rewrite:
     def schema(self) -> Mapping[str, Any]:
         return self.plan.mapping.schema
 
-    @property
+    @cached_property
     def target(self) -> pa.Schema:
         return arrow_schema(self.schema, where=self.where)
+
+    @cached_property
+    def _types(self) -> Mapping[str, str]:
+        return column_types(self.schema)
 
     # --- conditions -----------------------------------------------------------------------------------------------
 
@@ -119,35 +135,47 @@ class Rewrite:
         state = snapshot or self.snapshot
         if state is None or condition == EVERY_ROW:
             return list(state.files) if state else []
-        return list(prune(state.files, state.of_files, condition, column_types(self.schema)))
+        return list(prune(state.files, state.of_files, condition, self._types))
 
     def holds_in(self, file: DataFile, condition: Condition) -> bool:
         """Whether the condition holds for all rows of the file, judged by its partition."""
         info = FileInfo(path=file.path, size=file.size, partition=file.partition)
-        return condition.must_hold(facts_of_file(info, list(condition.columns()), column_types(self.schema)))
+        return condition.must_hold(facts_of_file(info, list(condition.columns()), self._types))
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def read(self, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
-        """The rows with these columns. `rows` is how many its writer recorded. `anew`: to write all of them again.
+    def read(self, file: DataFile, target: pa.Schema, *, rows: int | None) -> Iterator[Rows]:
+        """The rows with these columns, for a first look. `rows` is how many its writer recorded.
 
         Raises InvalidInputError for a file that cannot be read, or not without a loss; StoreError if it has changed.
         """
-        store, count = self.plan.place.store, 0
-        where = store.url_of(file.path)
-        with open_file(store, file) as source:
-            parquet = open_parquet(source, where)
-            if has_old_calendar(parquet.metadata):
-                raise InvalidInputError(
-                    f"{where} was written by an old version of Spark with another calendar, and only Spark reads its "
-                    "days; nothing was changed: pass a Spark session"
-                )
-            if anew:
-                refuse_loss(parquet, target, partition=file.partition, where=where)
-            for batch in read_rows(parquet, target, partition=file.partition, where=where):
-                count += batch.num_rows
-                yield batch
+        with self._files.first(self.plan.place.store, file) as source:
+            yield from self._read(source, file, target, rows=rows, anew=False)
+
+    @cached_property
+    def _files(self) -> ReadTwice:
+        return ReadTwice()
+
+    def _read(self, source: Any, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
+        """`anew`: to write all of them again."""
+        where, count = self.plan.place.store.url_of(file.path), 0
+        parquet = open_parquet(source, where)
+        if has_old_calendar(parquet.metadata):
+            raise InvalidInputError(
+                f"{where} was written by an old version of Spark with another calendar, and only Spark reads its "
+                "days; nothing was changed: pass a Spark session"
+            )
+        if anew:
+            refuse_loss(parquet, target, partition=file.partition, where=where)
+        for batch in read_rows(parquet, target, partition=file.partition, where=where):
+            count += batch.num_rows
+            yield batch
         refuse_other_rows(where, rows, count)
+
+    def look_at(self, look: Callable[[DataFile], _T], files: Sequence[DataFile]) -> list[_T]:
+        """What `look` finds in each file, which it reads: in many small files, or a few large ones, side by side."""
+        store = self.plan.place.store
+        return list(store.ahead(look, files, held_bytes(files), size_bytes=WHOLE_BYTES, at_once=_AT_ONCE))
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
         """How many rows the files have, as far as their writers recorded it."""
@@ -162,12 +190,12 @@ class Rewrite:
 
         def count(file: DataFile) -> tuple[int, int]:
             rows = matching = 0
-            for batch in self.read(file, target, rows=known.get(file.path), anew=False):
+            for batch in self.read(file, target, rows=known.get(file.path)):
                 rows += batch.num_rows
                 matching += pc.sum(holds(batch)).as_py() or 0
             return rows, matching
 
-        return self.plan.place.store.in_parallel(count, files, at_once=_AT_ONCE)
+        return self.look_at(count, files)
 
     @contextmanager
     def _changes(self) -> Iterator[tuple[Changes, ChangedRows | None]]:
@@ -205,15 +233,17 @@ class Rewrite:
             if changed is not None and (whole or partial):
                 transaction.record_changes(file.path for file in whole)
 
-            def rows() -> Iterator[Rows]:
-                for file in partial:
-                    for batch in self.read(file, target, rows=known.get(file.path), anew=True):
-                        yield change(batch, changes)
+            def rows(opened: Iterable[Any]) -> Iterator[Rows]:
+                for file, source in zip(partial, opened, strict=True):
+                    with source:
+                        for batch in self._read(source, file, target, rows=known.get(file.path), anew=True):
+                            yield change(batch, changes)
                 yield from new_rows(changes)
 
             written: list[FileInfo] = []
             try:
-                written += write_rows(plan, transaction, rows())
+                with closing(opened_ahead(place.store, partial, self._files.again)) as opened:
+                    written += write_rows(plan, transaction, rows(opened))
                 if changed is not None and changed.any and (whole or partial):
                     files = write_rows(plan, transaction, changed.batches(), of_changes)
                     # No reader skips change files by statistics.

@@ -6,6 +6,7 @@ A text is an expression in Spark's SQL, of which only those are evaluated that s
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.rewrite import Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.constants import scalar
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.terms import Where, new_value
 from dbio_commit.protocol.commits import Commit
@@ -91,11 +93,11 @@ class SeenColumns:
 
     kinds: Mapping[str, Any]
     """Their types, in Spark's JSON, by the names that the columns have in rows."""
-    names: Mapping[tuple[str, str], str] | None = None
-    """What SQL calls them, as for `read_value`; None: by their own names."""
+    names: Mapping[tuple[str, str], str]
+    """What SQL calls them, as for `read_value`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """New values for columns of a table."""
 
@@ -121,17 +123,14 @@ class Setting:
         """
         kinds = {it["name"]: it["type"] for it in rewrite.schema["fields"]}
         by_lower = {name.lower(): name for name in kinds}
+        scope = scope or SeenColumns(kinds=kinds, names={("", key): name for key, name in by_lower.items()})
         found: dict[str, Callable[[Rows], Any]] = {}
         for given, value in values.items():
             name = by_lower.get(given.lower()) if isinstance(given, str) else None
             if name is None or name in found:
                 why = "twice" if name else "which is no column of the table"
                 raise InvalidInputError(f"the values name {given!r:.100}, {why}; it has {', '.join(kinds)[:1000]}")
-            found[name] = (
-                value
-                if callable(value)
-                else _value_of(rewrite, value, name, kinds[name], scope or SeenColumns(kinds=kinds), time_zone)
-            )
+            found[name] = value if callable(value) else _value_of(rewrite, value, name, kinds[name], scope, time_zone)
         constraints = rewrite.plan.constraints
         filled = constraints.filled if inserts else {column.lower() for column in constraints.generated}
         lacks = {by_lower[column] for column in filled} - found.keys()
@@ -139,7 +138,7 @@ class Setting:
         checks = RowChecks.of(constraints, rewrite.schema, lacks=lacks, where=rewrite.where, now=now)
         return cls(target=rewrite.target, values=found, checks=checks)
 
-    @property
+    @cached_property
     def sets(self) -> Collection[str]:
         """The columns that may differ afterwards."""
         return {*self.values, *self.checks.fills}
@@ -179,8 +178,8 @@ def _value_of(
     rewrite: Rewrite, given: Any, name: str, kind: Any, scope: SeenColumns, time_zone: str | None
 ) -> Callable[[Rows], Any]:
     if isinstance(given, Plain):
-        scalar = pa.scalar(new_value(given.value, kind, column=name), arrow_type(kind))
-        return lambda rows: pa.repeat(scalar, rows.num_rows)
+        constant = scalar(new_value(given.value, kind, column=name), arrow_type(kind))
+        return lambda rows: pa.repeat(constant, rows.num_rows)
     with needs("a value in SQL", extra="cli"):
         from dbio_commit.data.values import Unsure, read_value
     try:

@@ -18,16 +18,20 @@ TypesMapper = Callable[[Any], Any]
 
 def pandas_frame(rows: pa.Table, types_mapper: TypesMapper | None) -> "pandas.DataFrame":
     """See `Snapshot.to_pandas`."""
+    import pandas as pd
+
     own: dict[str, Any] = {}
-    for at, field in enumerate(rows.schema):
+    for field, column in zip(rows.schema, rows.columns, strict=True):
         is_mapped = types_mapper is not None and types_mapper(field.type) is not None
-        if not is_mapped and (found := _exact(rows.column(at))) is not None:
+        if not is_mapped and (found := _exact(column)) is not None:
             own[field.name] = found
-            rows = rows.set_column(at, field.name, pa.nulls(len(rows)))
-    frame: pandas.DataFrame = rows.to_pandas(types_mapper=types_mapper)
-    for name, values in own.items():
-        frame[name] = values
-    return frame
+    others = rows.select([name for name in rows.column_names if name not in own])
+    frame: pandas.DataFrame = others.to_pandas(types_mapper=types_mapper)
+    if not own:
+        return frame
+    # At once: each column that is replaced or inserted afterwards takes as long as there are columns.
+    columns = {name: own[name] if name in own else frame[name].array for name in rows.column_names}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(rows)), copy=False)
 
 
 def _exact(column: Any) -> Any:

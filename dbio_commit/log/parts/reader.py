@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from dbio_commit.base.errors import CheckpointLostError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.parquet import DamagedPart, OpenStatistics, decode_groups
 from dbio_commit.protocol import names
@@ -98,9 +99,9 @@ class PartReader:
                 raise DamagedPart("they have another number of rows than the part")
             return found
         except DamagedPart as error:
-            raise self._lost(part, f"has damaged statistics: {error}") from None
+            raise self._lost(part, f"is damaged: {error}", of_statistics=True) from None
         except ObjectNotFoundError:
-            raise self._absent(part) from None
+            raise self._absent(part, of_statistics=True) from None
 
     def tables(self, parts: Sequence[Part]) -> list[pa.Table]:
         """The rows of parts, part by part."""
@@ -112,19 +113,25 @@ class PartReader:
         found = self.store.in_parallel(lambda part: rows.has_gone(self.table(part)), files, at_once=2)
         return frozenset(part.name for part, has in zip(files, found, strict=True) if has)
 
-    def _absent(self, part: Part) -> Exception:
+    def _absent(self, part: Part, *, of_statistics: bool = False) -> Exception:
         newest = parse_log(self.store.list_log(Kind.CHECKPOINT)).last_checkpoint
         if newest > self._newest:
             return ObjectNotFoundError(
                 f"{self.store.url_of(part.name)} does not exist any more: it is a part of "
                 f"{names.checkpoint(self._number)}, and there is a newer checkpoint, {newest}; take a new snapshot"
             )
-        return self._lost(part, "does not exist")
+        return self._lost(part, "does not exist", of_statistics=of_statistics)
 
-    def _lost(self, part: Part, what: str) -> CheckpointLostError:
-        return CheckpointLostError(
-            f"{self.store.url_of(part.name)}, a part of {names.checkpoint(self._number)}, {what}; {BRING_BACK}"
-        )
+    def _lost(self, part: Part, what: str, *, of_statistics: bool = False) -> CheckpointLostError:
+        """`of_statistics`: not the part itself is lost, but the object with the statistics of its files."""
+        checkpoint = names.checkpoint(self._number)
+        if of_statistics and part.statistics:
+            rebuild = command("dbio", "checkpoint", self.store.url, "--rebuild")
+            return CheckpointLostError(
+                f"{self.store.url_of(part.statistics.name)}, the statistics of a part of {checkpoint}, {what}; no row "
+                f"is lost: `{rebuild}` records these statistics again, or leaves them out"
+            )
+        return CheckpointLostError(f"{self.store.url_of(part.name)}, a part of {checkpoint}, {what}; {BRING_BACK}")
 
     def unreadable(self, error: Exception) -> CheckpointLostError:
         """The error for rows that no writer makes."""

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.Set;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -80,7 +81,12 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public String token() { return token; }
 
   /** What `Reads` finds: the state that a query reads as that of now, as `states.py` has it. */
-  public String state() { return isEarlier || !hasCounts() ? null : token; }
+  public synchronized String state() {
+    if (isEarlier) return null;
+    if (hasCounts) return token;
+    String found = Reads.of((Dataset) rows); // of changes
+    return found.isEmpty() ? null : found;
+  }
 
   public StructType schema() { return schema; }
   public Map properties() { return properties; }

@@ -19,6 +19,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
 from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively, union
+from dbio_commit.spark.read.states import mark
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.table import Table
 
@@ -29,7 +30,10 @@ def changes_between(
     """The changes by the commits from `start` to `end`, both included."""
     history, changes = Follower(table.store, table.clock).changes(start, end)
     feeds.refuse_other_types(history, changes, feeds.columns_until(history, end))
-    return frame_of(spark, table, columns_of(history, end), changes, net=net)
+    rows = frame_of(spark, table, columns_of(history, end), changes, net=net)
+    if end is None:  # later changes would be among these rows
+        mark(spark, rows, history)
+    return rows
 
 
 def frame_of(

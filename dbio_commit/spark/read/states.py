@@ -1,7 +1,7 @@
 """Which states of dbio tables the rows of a write are read from, so that it undoes nothing that was committed since.
 
-`Reads.java` finds the states in the plan. It knows tables of the catalog and frames of `dbio.read`, whatever is made of
-them. It does not know rows that were collected or stored in between, nor frames of Spark Connect.
+`Reads.java` finds the states in the plan. It knows tables of the catalog, frames of `dbio.read`, and changes up to now,
+whatever is made of them. It does not know rows that were collected or stored in between, nor frames of Spark Connect.
 """
 
 import json
@@ -16,6 +16,8 @@ from dbio_commit.base.errors import CommitConflictError
 from dbio_commit.commit.write.options import CommitOptions
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.etag import etag_of
+from dbio_commit.protocol.history import History
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready, was_ready
 from dbio_commit.table import Table
@@ -31,11 +33,15 @@ def state_text(path: str, snapshot: Snapshot, root: str | None = None) -> str:
     return json.dumps([path, snapshot.tid, snapshot.etag, identity_of(snapshot), root])
 
 
-def mark(spark: SparkSession, rows: DataFrame, snapshot: Snapshot) -> None:
-    """Names the state that these rows are read from, if Spark accepts the class."""
+def mark(spark: SparkSession, rows: DataFrame, state: Snapshot | History) -> None:
+    """Names the state that these rows are read from, if Spark accepts the class. That of a history is its last."""
     if is_ready(spark, SNAPSHOT_FILE_INDEX, without="a write does not know that its rows come from its own table"):
+        if isinstance(state, History):
+            text = json.dumps([state.url, None, etag_of(state.commits), state.origin.table_id, None])
+        else:
+            text = state_text(state.url, state)
         plan: Any = rows
-        java_class(spark._jvm, _READS).mark(plan._jdf, state_text(snapshot.url, snapshot))
+        java_class(spark._jvm, _READS).mark(plan._jdf, text)
 
 
 _READS = "dbio_commit.Reads"

@@ -5,7 +5,8 @@ memory together. `plan` chooses the files, and `run` commits the new ones.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -33,10 +34,9 @@ from dbio_commit.data.field_ids import with_field_ids
 from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.parquet_file import parquet_file
-from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_footer, read_rows, refuse_loss
+from dbio_commit.data.rows import open_parquet, opened_ahead, read_footer, read_rows, refuse_loss
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.z_order import z_order
@@ -44,9 +44,6 @@ from dbio_commit.upkeep.compact.z_order import z_order
 Z_PARTS = 4
 """Files along a Z-curve have so many times as many row groups, as several columns share what readers can skip. Costs 3%
 in size."""
-
-_AHEAD_FILES = 32
-"""The most files that are fetched at once. Together they have at most WHOLE_BYTES, or are a single file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +183,8 @@ class _Rewriting:
             raise InvalidInputError(f"the rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for files in _windows(self._bin.files):
-            opened = self._store.in_parallel(lambda file: open_file(self._store, file), files)
-            for file, source in zip(files, opened, strict=True):
+        with closing(opened_ahead(self._store, self._bin.files)) as opened:
+            for file, source in zip(self._bin.files, opened, strict=True):
                 with source:
                     yield from self._read(source, target, where=self._store.url_of(file.path))
 
@@ -210,19 +206,6 @@ class _Rewriting:
         refuse_loss(parquet, self._target, partition=names.parse_partition(self._bin.directory), where=where)
         if self._codec is None and footer.num_row_groups and footer.num_columns:
             self._codec = _CODECS.get(first_codec(read_footer(source)) or "", "snappy")
-
-
-def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    """The files in the groups that are fetched together."""
-    window: list[DataFile] = []
-    size = 0
-    for file in files:
-        if window and (len(window) == _AHEAD_FILES or size + max(file.size, 0) > WHOLE_BYTES):
-            yield window
-            window, size = [], 0
-        window.append(file)
-        size += max(file.size, 0)
-    yield window
 
 
 _CODECS: Mapping[str, Compression] = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "UNCOMPRESSED": "none"}

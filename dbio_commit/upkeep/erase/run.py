@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError
+from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
@@ -86,7 +86,11 @@ def erase(
     if not dry_run and any(look_into(finder, live, progress, "looking for rows")):
         progress("looking for rows", len(live), len(live))
         progress("deleting rows", 0, None)
-        commit = delete(where)
+        try:
+            commit = delete(where)
+        except ObjectNotFoundError:
+            _refuse_overtaken(read_snapshot(store, clock), {file.path for file in live})
+            raise
         progress("deleting rows", 1, 1)
     erasure = _Erasure(hands, finder)
     published = erasure.run()
@@ -108,6 +112,14 @@ def erase(
         published=published,
         remains=remains_of(store, hands, erasure.state, finder, erasure.below),
     )
+
+
+def _refuse_overtaken(now: Snapshot, files: Collection[str]) -> None:
+    """Raises CommitConflictError if some of the files that were to be read are no longer live."""
+    if not {file.path for file in now.files}.issuperset(files):
+        raise CommitConflictError(
+            f"another process removed or erased rows of {now.url} while this one read them; run `dbio erase` again"
+        )
 
 
 class _Erasure(TableVacuum):

@@ -124,9 +124,11 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
     ):
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None
-    withdraw_if_dropped(store, live, {path: body})
     mark = Mark(live.table_id, snapshot.tid, shown)
-    keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes)
+    store.together(
+        lambda: withdraw_if_dropped(store, live, {path: body}),
+        lambda: keep_new(store, TableKey.of(store, live.table_id), path, mark, bytes=shown.memory_bytes),
+    )
     if anew or checkpoint_is_due(listing, number, len(body)):
         try:
             _write_checkpoint(

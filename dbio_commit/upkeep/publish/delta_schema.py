@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from dbio_commit.protocol.types import Family, decimal_digits, type_of
 from dbio_commit.protocol.types.bounds import Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeltaSchema:
     """The columns of a table in Delta's form."""
 
@@ -37,7 +38,11 @@ class DeltaSchema:
 
     def name_of(self, column: str) -> str | None:
         """The column as the schema spells it. dbio ignores case, and other tools do not."""
-        return next((name for name in self.kinds if name.lower() == column.lower()), None)
+        return self._spelled.get(column.lower())
+
+    @cached_property
+    def _spelled(self) -> Mapping[str, str]:
+        return {name.lower(): name for name in self.kinds}
 
 
 def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *, where: str) -> DeltaSchema:

@@ -1,6 +1,6 @@
 """Does what vacuum does to a store, in either scope, and records it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from dbio_commit.base.clock import Clock
@@ -36,7 +36,7 @@ class Hands:
         spread: Spread | None,
     ) -> None:
         self.store, self.clock, self.options, self.dry_run = store, clock, options, dry_run
-        self.workers = Workers(store, control, spread)
+        self.control, self.workers = control, Workers(store, control, spread)
         self.horizons = Horizons.at(clock.now(), options)
         self.scope = Scope.TABLE
         self.deleted = Deletions()
@@ -50,6 +50,7 @@ class Hands:
         self.warnings: list[str] = []
         self.behind: Mapping[Format, str] = {}
         self.stopped = False
+        self._uploads: list[Unfinished] = []
 
     def set_time(self) -> None:
         """Sets the horizons from now. A dry run writes nothing, so it does not ask the store for its time."""
@@ -128,13 +129,19 @@ class Hands:
 
     def abort_unfinished(self) -> None:
         try:
-            late = [it for it in self.store.list_unfinished() if it.started < self.horizons.data]
+            self._uploads = self.store.list_unfinished()
+            late = [it for it in self._uploads if it.started < self.horizons.data]
             failures = {} if self.dry_run else self.store.abort_unfinished(late)
         except StoreError as error:  # vacuum works without this right
             self.failed["unfinished uploads"] = str(error)
             return
         self.failed |= {path: str(error) for path, error in failures.items()}
         self.deleted.extend(_unfinished(it, self.horizons) for it in late if it.path not in failures)
+
+    def waiting(self) -> Iterator[datetime]:
+        """Since when each object that is kept, and each unfinished upload, waits for the retention."""
+        yield from (self.horizons.now - it.age for it in self.kept)
+        yield from (it.started for it in self._uploads)
 
     def remove_directories(self, tree: Mapping[str, Contents], lost: Mapping[str, int]) -> None:
         """Removes the directories that are empty now. `lost` has how many objects were deleted in each."""

@@ -15,6 +15,7 @@ from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Format
 from dbio_commit.upkeep.report.health import Amount, TableHealth, Vacuumed
+from dbio_commit.upkeep.vacuum.idle import Idle, LastLook
 
 LEAST_RETENTION_HOURS = 1.0
 MOST_HOURS = 876_000
@@ -132,6 +133,12 @@ class VacuumReport(Shown):
         return not self.failed
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether it had nothing to do, and nothing to say."""
+        done = (self.deleted, self.failed, self.aborted, self.postponed, self.checkpoint, self.queued, self.undeleted)
+        return not any((*done, self.stopped, self.warnings, self.behind))
+
+    @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None if there is none."""
         return garbage_left(self).oldest
@@ -205,9 +212,12 @@ class RunSummary:
     warnings: tuple[str, ...] = ()
     health: TableHealth | None = None
     """The health of the table after the run. None if it was not computed."""
+    last_look: LastLook | None = None
+    """If the run found nothing to do: by what the next one is left out, as long as that is the same."""
 
     @classmethod
-    def of(cls, report: VacuumReport) -> "RunSummary":
+    def of(cls, report: VacuumReport, *, clean: Callable[[str], str] = str) -> "RunSummary":
+        """`clean` removes secrets from a message, before it is cut."""
         objects, sizes = Counter[Reason](), Counter[Reason]()
         for it in report.deleted:
             objects[it.reason] += 1
@@ -217,7 +227,7 @@ class RunSummary:
             dry_run=report.dry_run,
             deleted={reason: ObjectTotal(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
             failures=tuple(
-                Failure(path=it.path, message=it.message[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
+                Failure(path=it.path, message=clean(it.message)[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
             ),
             failed=len(report.failed),
             aborted=len(report.aborted),
@@ -260,6 +270,10 @@ def _never() -> bool:
     return False
 
 
+def _ignore(idle: Idle) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """How a caller follows a vacuum, and stops it."""
@@ -268,3 +282,5 @@ class Control:
     """Is called as the type `Progress` says."""
     stop: Callable[[], bool] = field(default=_never)
     """Is asked between batches; True ends the vacuum in good order."""
+    idle: Callable[[Idle], None] = field(default=_ignore)
+    """Is called at the end if the vacuum of a table changed nothing, failed in nothing, and has no warning."""

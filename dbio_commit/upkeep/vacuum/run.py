@@ -5,14 +5,17 @@ from dataclasses import replace
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import StoreError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.directory import DirectoryVacuum
 from dbio_commit.upkeep.vacuum.hands import Hands
+from dbio_commit.upkeep.vacuum.idle import Idle
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport
 from dbio_commit.upkeep.vacuum.table import TableVacuum
+from dbio_commit.upkeep.vacuum.table_plan import next_due
 from dbio_commit.upkeep.vacuum.work import Spread, Stopped
 
 _log = get_logger(__name__)
@@ -33,8 +36,9 @@ def run_vacuum(
     """
     options.check()
     hands = Hands(store, clock, options, dry_run=dry_run, control=control or Control(), spread=spread)
+    snapshot = None
     try:
-        _run(hands)
+        snapshot = _run(hands)
     except Stopped:
         hands.stopped = True
     except StoreError as error:
@@ -42,6 +46,8 @@ def run_vacuum(
             raise
         hands.fail(error)  # the report still has what was done
     report = hands.report()
+    if snapshot and report.found_nothing:
+        hands.control.idle(Idle(snapshot, next_due(snapshot, hands.horizons, waiting=hands.waiting())))
     if report.deleted:
         report = replace(report, keeps_versions=store.keeps_versions())
     for warning in report.warnings:
@@ -53,12 +59,15 @@ def run_vacuum(
     return report
 
 
-def _run(hands: Hands) -> None:
+def _run(hands: Hands) -> Snapshot | None:
+    """Returns a snapshot of the table if all that it did follows from the log in this snapshot, and from the files."""
     # Before any listing, so that a file that is newer than the listing does not look old.
     hands.set_time()
     log = parse_log(hands.store.list_log())
     hands.scope = Scope.DIRECTORY
+    snapshot = None
     if log.descriptor is not None or not DirectoryVacuum(hands).run():
         hands.scope = Scope.TABLE
-        TableVacuum(hands).run()
+        snapshot = TableVacuum(hands).run()
     hands.delete(plan.lost_clocks(log, hands.horizons))
+    return snapshot if snapshot and snapshot.log == log else None

@@ -35,6 +35,7 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.settings import published_forms
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from dbio_commit.upkeep.publish import DIRECTORIES, SUPERSEDING, Format, find_superseded, try_to_publish
 from dbio_commit.upkeep.vacuum import table_plan as plan
@@ -100,7 +101,8 @@ class TableVacuum:
     def __init__(self, hands: Hands) -> None:
         self._hands, self._store, self._clock = hands, hands.store, hands.clock
 
-    def run(self) -> None:
+    def run(self) -> Snapshot | None:
+        """Returns the snapshot that decided what it did; None if a publication did, too."""
         if not self._hands.dry_run:
             # To the end, since what is not covered is in memory during the whole vacuum.
             self._hands.checkpoint = catch_up(self._store, self._clock, to_the_end=True)
@@ -128,6 +130,7 @@ class TableVacuum:
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(left.tree, left.deleted)
+        return None if left.published or published_forms(snapshot.settings) else snapshot
 
     def _without_lost(self, snapshot: Snapshot, late: Sequence[str]) -> list[str]:
         """Those that are aborted: all but the transactions that were certainly decided. Warns of what may be lost."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, removed_files, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.state import live_among
+from dbio_commit.upkeep.vacuum.idle import each_entry
 from dbio_commit.upkeep.vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 
@@ -240,6 +242,24 @@ def takes_number(log: Log, newest: Checkpoint, horizons: Horizons) -> bool:
 def superseded(entries: Iterable[Entry]) -> list[Candidate]:
     """The objects of a publication that later ones, from before the data horizon, have made useless."""
     return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
+
+
+def next_due(snapshot: Snapshot, horizons: Horizons, *, waiting: Iterable[datetime]) -> datetime | None:
+    """The time until which a vacuum changes nothing, if one with these horizons changed nothing and nothing is written.
+
+    `waiting`: since when objects outside of the log wait for the retention. The result may be too early. None if no
+    object becomes old enough for anything. Covers each comparison of a time with a horizon in this module.
+    """
+    log, retention, metadata = snapshot.log, horizons.now - horizons.data, horizons.now - horizons.purge
+    aborted = {it.tid for it in snapshot.transactions if it.marker.is_abort}
+    aborts = (entry.modified for tid, entry in log.committed.items() if tid in aborted)
+    from_log = (entry.modified for entry in (*log.started.values(), *log.parts.values()))
+    times = chain(
+        (entry.modified + metadata for entry in each_entry(log)),
+        (since + retention for since in chain(from_log, waiting)),
+        (since + ABORTS_KEPT for since in aborts),
+    )
+    return min((it for it in times if it >= horizons.now), default=None)
 
 
 class NeededMarkers:

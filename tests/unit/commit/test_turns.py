@@ -7,7 +7,7 @@ import pytest
 from dbio_commit.base.errors import AccessDeniedError, StoreError, TransactionAbortedError
 from dbio_commit.commit import table_root as table_module
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.turns import LEASE_S, MOST_LEASES
+from dbio_commit.commit.turns import LEASE_S, MOST_LEASES, TRUST_S
 from dbio_commit.log import recall as recall_module
 from dbio_commit.log.recall import Memory
 from dbio_commit.protocol import names
@@ -161,6 +161,7 @@ def test_what_is_much_is_read_before_the_turn_is_taken_and_not_in_it(
 ) -> None:
     others = {names.committed(write(table).tid) for _ in range(5)}
     transaction = begin_overwrite(table)
+    table.clock.sleep(TRUST_S + 1)
     with calls_to(store) as calls:
         transaction.commit()
     taken = calls.index(("put_if_absent", names.turn(1)))
@@ -172,6 +173,7 @@ def test_what_is_much_is_read_before_the_turn_is_taken_and_not_in_it(
 def test_what_is_little_is_read_in_the_turn_alone(table: Table, store: MemoryStore) -> None:
     write(table)
     transaction = begin_overwrite(table)
+    table.clock.sleep(TRUST_S + 1)
     with calls_to(store) as calls:
         transaction.commit()
     taken = calls.index(("put_if_absent", names.turn(1)))

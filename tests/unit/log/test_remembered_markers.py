@@ -75,7 +75,7 @@ def test_a_quiet_table_costs_no_request_more(table: Table, store: MemoryStore) -
     table.snapshot()
     with calls_to(store) as calls:
         table.snapshot()
-    assert [path for operation, path in calls if operation == "list_log"] == ["", "_committed_", "_checkpoint_"]
+    assert [path for operation, path in calls if operation == "list_log"] == ["", "_checkpoint_ _committed_"]
 
 
 def test_a_new_checkpoint_costs_one_listing_of_the_markers(table: Table, store: MemoryStore) -> None:

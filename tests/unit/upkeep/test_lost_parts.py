@@ -16,6 +16,7 @@ from dbio_commit.commit import checkpoints
 from dbio_commit.commit import parts as writers
 from dbio_commit.log.listing import read_numbered_checkpoint
 from dbio_commit.log.parts import parquet
+from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint
 from dbio_commit.protocol.commits import recorded_files
@@ -417,6 +418,21 @@ def test_a_root_without_lost_statistics_is_the_same_but_skips_no_files(
     assert "is without the statistics of" in caplog.text
     assert {**writer.state(), "recorded": 0} == {**state, "recorded": 0}
     assert writer.table.check().ok
+
+
+@pytest.mark.parametrize("harm", [lose, cut])
+def test_a_reader_without_statistics_names_them_and_what_makes_them_again(
+    writer: Writer, harm: Harm, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.commit(files=3)
+    writer.table.checkpoint()
+    part = writer.newest("files")
+    assert part.statistics
+    harm(writer.store, part.statistics.name)
+    assert PartReader(writer.store, writer.root.number).statistics(part) is None
+    assert f"{part.statistics.name}, the statistics of a part of" in caplog.text
+    assert "--rebuild" in caplog.text
+    assert "do not remove it" not in caplog.text
 
 
 @ALL_HARM

@@ -152,7 +152,7 @@ def test_all_mistakes_are_said_at_once_with_their_places(mistakes: Mistakes) -> 
             "timezone",
             "concurrency",
             "unknown key 'retention_hour'; known are checkpoint_after, compact, concurrency, cron, deadline_s, "
-            "dry_run, history_days, http, jitter_s, memory_mb, retention_hours, tables, timezone",
+            "dry_run, history_days, http, jitter_s, memory_mb, retention_hours, state_file, tables, timezone",
             "jitter_s",
             "[http] port",
             "[http]",

@@ -25,8 +25,9 @@ from tests.writers import stage, write, write_days
 from vacuum import Deletion, Reason, VacuumOptions
 from vacuum import vacuum_table as vacuum_one
 from vacuum.metrics import Metrics
-from vacuum.process import Job, _do, _read, _written
+from vacuum.process import Job, Task, _read, written
 from vacuum.schedule import Service
+from vacuum.worker import do
 
 NAME = "/data/a"
 
@@ -145,7 +146,7 @@ def test_the_process_of_a_vacuum_says_which_publication_is_behind_since_when_and
     write(table)
     job = Job(url=str(tmp_path), storage_options={}, options=VacuumOptions(), dry_run=False, memory_mb=2048,
               deadline_s=60, target_size=2, secrets=())  # fmt: skip
-    answer = _do(job, Event())
+    answer = do(Task.VACUUM, job, Event().is_set)
     assert answer.summary
     health = answer.summary.health
     assert health
@@ -153,7 +154,7 @@ def test_the_process_of_a_vacuum_says_which_publication_is_behind_since_when_and
     assert (behind.format, behind.since) == ("spark", table.snapshot().transactions[-1].modified)
     assert "_spark_metadata holds '9' of a Spark stream" in behind.why
     assert health.small.objects == 0, "two bytes are the target"
-    sent = _read(_written(answer)).summary
+    sent = _read(written(answer)).summary
     assert sent
     assert sent.health
     assert [it.why for it in sent.health.behind] == [behind.why]

@@ -112,6 +112,7 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
             "dbio_vacuum_compacted_files_total",
         ),
         *("dbio_vacuum_deleted_files_total", "dbio_vacuum_garbage_files", "dbio_vacuum_small_bytes"),
+        "dbio_vacuum_idle_runs_total",
         *("dbio_vacuum_stream_behind_bytes", "dbio_vacuum_stream_behind_files"),
     }
     assert SERIES.keys() - used == others

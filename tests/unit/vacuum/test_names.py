@@ -31,7 +31,7 @@ from vacuum.config import Config
 from vacuum.discovery import find_tables
 from vacuum.listener import listening
 from vacuum.metrics import Metrics
-from vacuum.process import _Answer, _read, _written
+from vacuum.process import Answer, _read, written
 from vacuum.schedule import Service
 
 NAMES = [
@@ -205,7 +205,7 @@ def test_an_answer_with_names_that_are_no_utf_8_comes_back(tmp_path: Path) -> No
     hostile = "bad\udcff\n"
     failure = Failure(path=hostile, message=hostile)
     summary = RunSummary(failures=(failure,), failed=1, health=replace(health(tmp_path), url=hostile))
-    answer = _read(_written(_Answer(summary=summary)))
+    answer = _read(written(Answer(summary=summary)))
     assert answer.summary is not None
     assert answer.summary.failures == (Failure(path=r"bad\udcff\n", message=r"bad\udcff\n"),)
     assert answer.summary.health is not None
@@ -213,14 +213,14 @@ def test_an_answer_with_names_that_are_no_utf_8_comes_back(tmp_path: Path) -> No
 
 
 def test_an_answer_without_such_names_comes_back_as_it_was(tmp_path: Path) -> None:
-    answer = _Answer(summary=RunSummary(health=health(tmp_path), oldest_garbage_s=1.5), compaction=CompactionSummary())
-    assert _written(_read(_written(answer))) == _written(answer)
-    assert json.loads(_written(answer)) == json.loads(process_module._ANSWER.dump_json(answer))
+    answer = Answer(summary=RunSummary(health=health(tmp_path), oldest_garbage_s=1.5), compaction=CompactionSummary())
+    assert written(_read(written(answer))) == written(answer)
+    assert json.loads(written(answer)) == json.loads(process_module._ANSWER.dump_json(answer))
 
 
 def test_an_error_with_such_a_name_comes_back() -> None:
     with pytest.raises(process_module.RunFailed, match=r"bad\\udcff") as failed:
-        _read(_written(_Answer(error="StoreError", message="bad\udcff", traceback="bad\udcff\n")))
+        _read(written(Answer(error="StoreError", message="bad\udcff", traceback="bad\udcff\n")))
     assert failed.value.error == "StoreError"
 
 

@@ -83,12 +83,14 @@ from threading import Event
 
 sys.path.insert(0, sys.argv[1])
 from vacuum import VacuumOptions
-from vacuum.process import Job, vacuum_in_process
+from vacuum.process import Job, Processes
 
 os.chdir(sys.argv[2])
 options = VacuumOptions()
 job = Job(url="lake", storage_options={}, options=options, dry_run=True, memory_mb=4096, deadline_s=60, secrets=())
-print(vacuum_in_process(job, stop=Event()).failed)
+workers = Processes()
+print(workers.vacuum(job, stop=Event()).failed)
+workers.rest()
 """
 
 

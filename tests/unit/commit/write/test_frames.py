@@ -402,7 +402,7 @@ def test_a_replacement_by_partitions_reads_no_file_and_conflicts_as_a_delete_doe
             write()
             return lanes.write_rows(*args)
 
-        monkeypatch.setattr("dbio_commit.commit.write.rewrite.open_file", None)
+        monkeypatch.setattr("dbio_commit.data.rows.open_file", None)
         monkeypatch.setattr("dbio_commit.commit.write.rewrite.write_rows", first)
 
     def replace(**options: Any) -> dbio.Commit:

@@ -60,7 +60,7 @@ def test_only_files_with_some_matching_rows_are_written_again(table: dbio.Table)
 
 
 def test_a_condition_on_partitions_reads_no_file(table: dbio.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbio_commit.commit.write.rewrite.open_file", None)
+    monkeypatch.setattr("dbio_commit.data.rows.open_file", None)
     assert metrics(table.delete("day = '2026-11-20'")) == {"numDeletedRows": 4}
     assert ids(table) == [1, 2, 4, 5, 7, 8, 10, 11]
     assert metrics(table.delete("day IS NULL")) == {"numDeletedRows": 4}

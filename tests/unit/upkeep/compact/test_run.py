@@ -275,11 +275,8 @@ def test_the_codec_of_the_old_files_stays(table: Table) -> None:
     assert new.path.endswith(".zstd.parquet")
 
 
-def test_row_groups_are_bounded_and_many_small_files_are_read_in_windows(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_groups_of_many_small_files_are_bounded(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(rewrite, "_AHEAD_FILES", 3)
     for number in range(8):
         put(table, ids(*range(4 * number, 4 * number + 4)))
     table.compact()

@@ -3,12 +3,21 @@
 Rules: PROTOCOL.md 10.6.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from dbio_commit import AccessDeniedError, Commit, CommitConflictError, HistoryLostError, InvalidInputError, Table
+from dbio_commit import (
+    AccessDeniedError,
+    Commit,
+    CommitConflictError,
+    HistoryLostError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    Table,
+)
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.protocol import names
@@ -333,6 +342,31 @@ def test_rows_that_an_append_brings_meanwhile_are_reported_and_erased_by_the_nex
     assert not report.ok
     assert "erase again" in report.failed[0].message
     assert_erased(table, erase_person(table))
+
+
+def test_an_erasure_whose_files_another_one_erases_meanwhile_asks_for_another_run() -> None:
+    table = with_history(by_day=False)
+    with pytest.raises(CommitConflictError, match=r"another process removed or erased rows of .*; run `dbio erase`"):
+        erase_person(table, delete=_overtaken(table, erase_person))
+    assert_erased(table, erase_person(table, delete=_must_not))
+
+
+def test_an_erasure_that_cannot_find_a_live_file_says_which() -> None:
+    table = with_history(by_day=False)
+    lose = _overtaken(table, lambda table: table.store.delete_many([it.path for it in table.snapshot().files]))
+    with pytest.raises(ObjectNotFoundError, match=r"cannot read .*/part-"):
+        erase_person(table, delete=lose)
+
+
+def _overtaken(table: Table, by: Callable[[Table], object]) -> Callable[[str], Commit]:
+    """A deletion that reads its files once the other has ended."""
+
+    def delete(where: str) -> Commit:
+        seen = table.snapshot().files
+        by(table)
+        raise AssertionError([table.store.get(file.path) for file in seen])
+
+    return delete
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["before the first checkpoint", "before the second"])
