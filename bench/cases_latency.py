@@ -69,7 +69,8 @@ store is the least time that an operation takes. It depends neither on the machi
 bucket. A read, and the first append, are by a process that knows nothing of the table; a read includes the snapshot.
 Other changes follow an append by the same `Table` or `DeltaTable`, to a table that is 3 s old. The tools' own scans get
 a list of the files, so that what finds these is not counted. DuckDB has no extension for S3 here. Two things are not
-counted: that connections are opened, and the answer to `Expect: 100-continue`, for which clients of S3 wait before the body of a PUT."""
+counted: that connections are opened, and the answer to `Expect: 100-continue`, for which clients of S3 wait before they
+send the body of a PUT."""
 
 
 def _tables(found: Counts) -> list[str]:
