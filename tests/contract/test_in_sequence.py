@@ -78,7 +78,7 @@ def test_a_read_of_many_files_waits_for_few_answers(written: Table, s3_server: S
     rows: list[int] = []
     rounds, seen = in_rounds(s3_server, lambda: rows.append(FORMS[form](written.scan())))
     assert rows == [2 * FILES]
-    assert rounds <= 12
+    assert rounds <= 9
     assert len(seen) <= FILES + 5, "one request for each file, and those of the snapshot"
 
 
