@@ -197,14 +197,15 @@ class Front:
 class _Rounds:
     """Holds requests until the client waits for answers only, and then answers all of them: this is one round.
 
-    A client that runs, or waits for a processor or a disk, gets no answers, so the number of rounds does not depend on
-    how busy the machine is. The states of its threads are in /proc.
+    If a thread of the client runs, or waits for a processor or a disk, there are no answers, nor if a thread of this
+    process does, which may be about to take another request. So the number of rounds does not depend on how busy the
+    machine is. The states of threads are in /proc.
     """
 
     _LOOKS, _EACH_S = 5, 0.002
 
     def __init__(self, client: int) -> None:
-        self._threads = Path(f"/proc/{client}/task")
+        self._threads = [Path(f"/proc/{process}/task") for process in (client, os.getpid())]
         self._changed = threading.Condition()
         self._round = self._waiting = self._under_way = 0
         self._is_over = False
@@ -243,11 +244,12 @@ class _Rounds:
         before, calm = 0, 0
         while not self._is_over and calm < self._LOOKS:
             time.sleep(self._EACH_S)
-            calm = calm + 1 if self._waiting == before and not self._client_runs() else 0
+            calm = calm + 1 if self._waiting == before and not self._any_runs() else 0
             before = self._waiting
 
-    def _client_runs(self) -> bool:
-        for thread in self._threads.glob("*/stat"):
+    def _any_runs(self) -> bool:
+        own = str(threading.get_native_id())
+        for thread in (stat for threads in self._threads for stat in threads.glob("*/stat") if stat.parent.name != own):
             with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
                 if thread.read_text().rpartition(")")[2].split()[0] in ("R", "D"):
                     return True

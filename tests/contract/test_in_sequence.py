@@ -1,7 +1,9 @@
-"""How many requests reads of S3 send in sequence: a user of a far store waits for these. See `Server.in_rounds`."""
+"""How many requests reads and writes of S3 send in sequence: a user of a far store waits for these. See
+`Server.in_rounds`."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -11,7 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from dbio_commit.commit import metadata
+from dbio_commit.log import listing
 from dbio_commit.log.frames.scan import Scan
+from dbio_commit.log.recall import MEMORY
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from tests.contract.places import Place
@@ -114,3 +119,35 @@ def test_duckdb_passes_on_which_partitions_a_query_needs(large: Table, s3_server
     s3_server.reset()
     assert relation.filter("p = 3").aggregate("sum(octet_length(body))").fetchall() == [(LARGE_BYTES,)]
     assert len(s3_server.requests()) == 1
+
+
+@pytest.fixture
+def old(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of one file, which is older than a moment, and of which this process remembers nothing."""
+    bucket = f"old-{uuid4().hex}"
+    s3_server.create_bucket(bucket)
+    table = Table(f"s3://{bucket}/table", s3_server.storage_options)
+    table.write(ROWS)
+    monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))
+    monkeypatch.setattr(metadata, "SAME_SECOND", timedelta(0))
+    metadata._begin_anew()
+    MEMORY.forget()
+    return table
+
+
+ROWS = pa.table({"id": [1, 2, 3]})
+WRITES: dict[str, tuple[int, Callable[[Table], object]]] = {
+    "append": (8, lambda table: table.write(ROWS)),
+    "append of an application": (10, lambda table: table.write(ROWS, app=("job", 1))),
+    "overwrite": (10, lambda table: table.write(ROWS, mode="overwrite")),
+    "delete in one file": (11, lambda table: table.delete("id = 2")),
+    "first write": (10, lambda table: Table(f"{table.url}-2", table.storage_options).write(ROWS)),
+    "snapshot": (2, lambda table: table.snapshot()),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_waits_for_few_answers(old: Table, s3_server: S3Server, write: str) -> None:
+    most, run = WRITES[write]
+    rounds, seen = in_rounds(s3_server, lambda: run(old))
+    assert rounds == most, [f"{it.round} {it.method} {it.path}" for it in seen]
