@@ -83,7 +83,7 @@ def test_a_read_of_many_files_waits_for_few_answers(written: Table, s3_server: S
     rows: list[int] = []
     rounds, seen = in_rounds(s3_server, lambda: rows.append(FORMS[form](written.scan())))
     assert rows == [2 * FILES]
-    assert rounds <= 12
+    assert rounds <= 9
     assert len(seen) <= FILES + 5, "one request for each file, and those of the snapshot"
 
 
@@ -112,6 +112,13 @@ def test_files_that_a_query_does_not_need_are_not_fetched(
     s3_server.reset()
     read(dataset)
     assert len(s3_server.requests()) <= most
+
+
+def test_duckdb_passes_on_which_partitions_a_query_needs(large: Table, s3_server: S3Server) -> None:
+    relation = large.snapshot().to_duckdb()
+    s3_server.reset()
+    assert relation.filter("p = 3").aggregate("sum(octet_length(body))").fetchall() == [(LARGE_BYTES,)]
+    assert len(s3_server.requests()) == 1
 
 
 @pytest.fixture

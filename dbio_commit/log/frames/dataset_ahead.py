@@ -1,7 +1,8 @@
 """Files of an object store for pyarrow's datasets: without requests for what is known, and with files fetched ahead."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, BinaryIO, Self
 
 import pyarrow.dataset as ds
@@ -65,31 +66,41 @@ def _both(one: Any, other: Any) -> Any:
 
 def filesystem_of(store: Store, files: Sequence[MatchedFile], fetched: FilesAhead | None = None) -> pfs.FileSystem:
     """The files for pyarrow, with the credentials of the store. `fetched` has those that are fetched whole."""
-    known = {it.file.path: it for it in files}
+    found = _file_system()()
+    found.open_known, found.known = partial(_Opened, store, fetched), {it.file.path: it for it in files}
+    handler: Any = pfs.FSSpecHandler  # its stubs take it for abstract
+    return pfs.PyFileSystem(handler(found))
+
+
+@cache
+def _file_system() -> Any:
+    """A class for fsspec. There is one for all scans: a class is in a circle of references, and would keep files."""
     with needs("to_dataset"):
         from fsspec.spec import AbstractFileSystem
 
     class Files(AbstractFileSystem):  # type: ignore[misc]
         cachable = False
         protocol = "dbio"
+        known: Mapping[str, MatchedFile]
+        open_known: Callable[[MatchedFile], Any]
 
         def info(self, path: str, **_: Any) -> dict[str, Any]:
-            return {"name": path, "size": known[path].end.size, "type": "file"}
+            return {"name": path, "size": self.known[path].end.size, "type": "file"}
 
         def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> Any:
             if mode != "rb":
                 raise io.UnsupportedOperation(mode)
-            return _Opened(store, known[path], fetched if fetched and path in fetched else None)
+            return self.open_known(self.known[path])
 
-    handler: Any = pfs.FSSpecHandler  # its stubs take it for abstract
-    return pfs.PyFileSystem(handler(Files()))
+    return Files
 
 
 class _Opened(io.RawIOBase):
     """A file of which the size, and maybe the end, are known."""
 
-    def __init__(self, store: Store, file: MatchedFile, fetched: FilesAhead | None) -> None:
-        self._store, self._path, self._end, self._fetched = store, file.file.path, file.end, fetched
+    def __init__(self, store: Store, fetched: FilesAhead | None, file: MatchedFile) -> None:
+        self._store, self._path, self._end = store, file.file.path, file.end
+        self._fetched = fetched if fetched and self._path in fetched else None
         self._at, self._whole = 0, b""
         self._stream: BinaryIO | None = None
 

@@ -1,7 +1,9 @@
 """Files that are fetched ahead of a reader: in which order, how many, and how many bytes of them are held."""
 
+import threading
 from collections import Counter
 from random import Random
+from time import monotonic, sleep
 from typing import Any
 
 import pyarrow as pa
@@ -127,6 +129,28 @@ def test_a_reader_that_stops_early_has_fetched_few_files(filled: tuple[Fetched, 
     reader.read_next_batch()
     reader.close()
     assert 1 <= sum(path.endswith(".parquet") for path in store.whole) <= 20
+
+
+@pytest.mark.parametrize("form", ["dataset", "begun dataset", "batches", "begun batches"])
+def test_no_thread_is_left_when_a_read_is_over(filled: tuple[Fetched, Table], form: str) -> None:
+    table = filled[1]
+
+    def read() -> None:
+        dataset: Any = table.scan().to_dataset() if "dataset" in form else None
+        if dataset is None:
+            reader = table.scan().to_batches()
+            reader.read_next_batch() if "begun" in form else reader.read_all()
+            reader.close()
+        elif "begun" in form:
+            dataset.head(1)
+        else:
+            dataset.to_table()
+
+    read()
+    until = monotonic() + 20
+    while left := [it.name for it in threading.enumerate() if it.name.startswith(("dbio-fetch", "dbio-read"))]:
+        assert monotonic() < until, left
+        sleep(0.01)
 
 
 def test_a_file_that_became_shorter_since_its_footer_was_read_is_named(filled: tuple[Fetched, Table]) -> None:
