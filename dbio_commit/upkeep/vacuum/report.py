@@ -133,15 +133,15 @@ class VacuumReport(Shown):
         return not self.failed
 
     @property
-    def found_nothing(self) -> bool:
-        """Whether it had nothing to do, and nothing to say."""
-        done = (self.deleted, self.failed, self.aborted, self.postponed, self.checkpoint, self.queued, self.undeleted)
-        return not any((*done, self.stopped, self.warnings, self.behind))
-
-    @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None if there is none."""
         return garbage_left(self).oldest
+
+
+def found_nothing(report: VacuumReport) -> bool:
+    """Whether the vacuum had nothing to do, and nothing to say."""
+    done = (report.deleted, report.failed, report.aborted, report.postponed, report.checkpoint, report.queued)
+    return not any((*done, report.undeleted, report.stopped, report.warnings, report.behind))
 
 
 def garbage_left(report: VacuumReport) -> Amount:
