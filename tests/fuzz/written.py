@@ -101,7 +101,7 @@ def _metrics(name: str, label: str) -> None:
 
 def _answer(name: str) -> None:
     failure = Failure(path=name, message=name)
-    answer = process._read(process._written(process._Answer(summary=RunSummary(failures=(failure,), failed=1))))
+    answer = process._read(process.written(process.Answer(summary=RunSummary(failures=(failure,), failed=1))))
     assert answer.summary is not None
     for it in answer.summary.failures:
         assert_shown(it.path)

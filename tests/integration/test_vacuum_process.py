@@ -423,7 +423,7 @@ def test_a_process_that_ended_while_it_had_nothing_to_do_harms_no_table(processe
     assert process_of_the_next(processes) != pid
 
 
-def test_200_idle_tables_take_two_processes_whose_memory_does_not_grow(
+def test_200_idle_tables_take_one_process_whose_memory_does_not_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Table(tmp_path / "lake/t0").begin().commit()
@@ -437,15 +437,15 @@ def test_200_idle_tables_take_two_processes_whose_memory_does_not_grow(
         return used[pid][-1]
 
     monkeypatch.setattr(process_module, "_resident_bytes", note)
-    settings = {"concurrency": 2, "tables": [{"path": f"{tmp_path}/lake/*"}], "state_file": f"{tmp_path}/state"}
+    settings = {"concurrency": 1, "tables": [{"path": f"{tmp_path}/lake/*"}], "state_file": f"{tmp_path}/state"}
     for round_ in range(2):
         used.clear()
         service = Service(Config.model_validate(settings))
         assert service.once()
         assert {it.startswith("nothing due") for it in service.results().values()} == {round_ == 1}
-        assert len(used) == 2
-        for sizes in used.values():
-            assert sizes[-1] - sizes[len(sizes) // 4] < 16 * 2**20
+        (sizes,) = used.values()
+        assert len(sizes) >= 200
+        assert sizes[-1] - sizes[-150] < 16 * 2**20
 
 
 # --- the service --------------------------------------------------------------------------------------------------
