@@ -382,6 +382,15 @@ def test_a_process_that_failed_does_no_other_job(processes: Processes, tmp_path:
     assert process_of_the_next(processes) != pid
 
 
+def test_an_answer_that_is_too_long_is_a_failure_and_holds_up_nothing(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_MOST_BYTES", 100)
+    monkeypatch.setattr(process_module, "_EXIT_S", 0.1)
+    with pytest.raises(RunFailed, match="more than 100 bytes"):
+        process_of_the_next(processes)
+
+
 @pytest.mark.parametrize("name", ["suffers", "errs"])
 def test_a_table_does_not_fail_because_of_the_one_before(processes: Processes, tmp_path: Path, name: str) -> None:
     for each in ("spoils", name):

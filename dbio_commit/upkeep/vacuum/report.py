@@ -222,7 +222,7 @@ class RunSummary:
         for it in report.deleted:
             objects[it.reason] += 1
             sizes[it.reason] += it.size
-        left = garbage_left(report)
+        left, others = garbage_left(report), len(report.warnings) - MOST_WARNINGS
         return cls(
             dry_run=report.dry_run,
             deleted={reason: ObjectTotal(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
@@ -238,7 +238,7 @@ class RunSummary:
             left=ObjectTotal(objects=left.objects, size=left.size),
             oldest_garbage_s=None if left.oldest is None else left.oldest.total_seconds(),
             stopped=report.stopped,
-            warnings=tuple(report.warnings),
+            warnings=(*report.warnings[:MOST_WARNINGS], *([_more(others)] if others > 0 else [])),
         )
 
     @property
@@ -264,6 +264,13 @@ class RunSummary:
 
 MOST_MESSAGE = 2000
 """Characters."""
+
+MOST_WARNINGS = 100
+"""How many warnings a summary has. The others are only counted."""
+
+
+def _more(others: int) -> str:
+    return f"there are {others:,} more warnings; `dbio vacuum --dry-run` shows all"
 
 
 def _never() -> bool:
