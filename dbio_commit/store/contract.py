@@ -5,29 +5,21 @@ Paths are relative to the root of the table, with "/" between components. The ca
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import BinaryIO, ClassVar, NamedTuple, TypeVar, overload
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
-from dbio_commit.store.ahead import CallsAhead
-
-CONCURRENCY = 32
-"""Requests in flight at once for one call."""
+from dbio_commit.store.many import ManyCalls
 
 BATCHES = 8
 """Batches that are deleted at once. The service would throttle more."""
 
 DeleteBatch = Callable[[Sequence[str]], dict[str, StoreError]]
 """Deletes the objects and returns the failures by path."""
-
-_T = TypeVar("_T")
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 
 
 class Listing(NamedTuple):
@@ -59,7 +51,7 @@ class Unfinished(NamedTuple):
     """With a time zone, by the store's clock."""
 
 
-class Store(ABC):
+class Store(ManyCalls, ABC):
     """Objects below the root of one table.
 
     Reads and listings see every write that ended before they began. Every failure is a StoreError.
@@ -307,7 +299,7 @@ class Store(ABC):
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 
-    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027  (others have nothing to check)
+    def check_spelling(self, directories: Iterable[str]) -> None:
         """Raises InvalidInputError if a directory exists under another spelling that the store takes for the same.
 
         Most stores keep names as they are. Disks may ignore case, or compose and decompose letters. Azure cuts dots off
@@ -364,42 +356,6 @@ class Store(ABC):
         for failed in self.in_parallel(delete, batches, at_once=BATCHES):
             failures |= failed
         return failures
-
-    @staticmethod
-    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = CONCURRENCY) -> list[_T]:
-        """The function's results in the order of the items, with `at_once` calls at a time. Raises the first error."""
-        if len(items) <= 1:
-            return [function(item) for item in items]
-        with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
-            return list(pool.map(function, items))
-
-    @staticmethod
-    def ahead(
-        function: Callable[[_A], _T], items: Sequence[_A], sizes: Sequence[int], *, size_bytes: int, at_once: int = 1
-    ) -> Generator[_T, None, None]:
-        """The function's results in the order of the items, from threads that run ahead of the caller.
-
-        A call holds as many bytes as `sizes` says. `at_once` calls run, and up to CONCURRENCY while they hold at most
-        `size_bytes` together. Raises the first error. If you stop early, close the generator: no call begins any more.
-        """
-        calls = CallsAhead[_T](few=at_once, most=CONCURRENCY, size_bytes=size_bytes, name="dbio-ahead")
-        return calls.results(function, items, sizes)
-
-    def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
-        """As `in_parallel`, for calls that take little time besides waiting for the store."""
-        return self.in_parallel(function, items)
-
-    @overload
-    def together(self, first: Callable[[], _A], second: Callable[[], _B], /) -> tuple[_A, _B]: ...
-
-    @overload
-    def together(
-        self, first: Callable[[], _A], second: Callable[[], _B], third: Callable[[], _T], /
-    ) -> tuple[_A, _B, _T]: ...
-
-    def together(self, *asks: Callable[[], object]) -> tuple[object, ...]:
-        """The results of all, which do not wait for one another. Raises the first error."""
-        return tuple(self.ask_each(lambda ask: ask(), asks))
 
 
 def cut_short(url: str, found: int, asked: int) -> StoreError:

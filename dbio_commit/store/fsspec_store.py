@@ -11,8 +11,9 @@ from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFound
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.base.texts import visible
-from dbio_commit.store.contract import BATCHES, CONCURRENCY, Store, Tail
+from dbio_commit.store.contract import BATCHES, Store, Tail
 from dbio_commit.store.location import Location
+from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload
 

@@ -12,7 +12,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
-from dbio_commit.store.contract import CONCURRENCY, Listing
+from dbio_commit.store.contract import Listing
+from dbio_commit.store.many import CONCURRENCY
 
 SHARE_ROWS = 100_000
 """About how many rows of files are in memory at once. There are a few for each file: that it was added, removed, …"""

@@ -22,8 +22,8 @@ from dbio_commit import Table
 from dbio_commit.cli.vacuum import vacuum_json
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.store.local import LocalStore
+from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.store.s3 import S3Store
 from tests.conftest import Root
 from tests.later import wait_for_the_next_second

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbio_commit.store import Store
-from dbio_commit.store.contract import CONCURRENCY
+from dbio_commit.store.many import CONCURRENCY
 
 WHOLE_IF_PART = 4 * 1024 * 1024
 """A file up to this size is fetched whole, even if only some of its columns or row groups are needed."""

@@ -13,7 +13,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
-from dbio_commit.store.contract import CONCURRENCY
+from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
 from dbio_commit.upkeep.walk import FEWEST_RANGES, Levels, Share, list_levels, ranges_of
 

@@ -17,7 +17,7 @@ from dbio_commit.commit.write import files as written
 from dbio_commit.commit.write import rewrite
 from dbio_commit.data import rows
 from dbio_commit.store import Store
-from dbio_commit.store.contract import CONCURRENCY
+from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.testing import ManualClock, MemoryStore
 
 FILES = 48

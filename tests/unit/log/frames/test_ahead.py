@@ -12,7 +12,7 @@ import pytest
 from dbio_commit.base.errors import ObjectNotFoundError, StoreError
 from dbio_commit.log.frames import ahead, matching
 from dbio_commit.log.frames.ahead import FilesAhead
-from dbio_commit.store.contract import CONCURRENCY
+from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 
