@@ -145,10 +145,12 @@ def _once(bench: Bench, place: Place, lake: str) -> _Used:
 
 
 def _children(pid: int) -> list[int]:
+    """The processes in which tables are vacuumed, without those that still have the memory of the service."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            found += map(int, path.read_text().split())
+            children = map(int, path.read_text().split())
+            found += [it for it in children if b"vacuum.worker" in Path(f"/proc/{it}/cmdline").read_bytes()]
     return found
 
 

@@ -84,6 +84,12 @@ def _check_path(path: str) -> str:
     return path
 
 
+def _check_file(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path has no character 0")
+    return path
+
+
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     if found := [*credentials.problems(options)]:
         raise ValueError("; ".join(found))
@@ -255,7 +261,7 @@ class Config(_Part):
     memory_mb: _Memory = 2048
     deadline_s: _Deadline = 7200
     compact: _Compact = CompactConfig(enabled=False)
-    state_file: Annotated[str, Field(min_length=1)] | None = None
+    state_file: Annotated[str, Field(min_length=1), AfterValidator(_check_file)] | None = None
     """See `idle_file`."""
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from threading import Event, Lock
 from time import monotonic
 from typing import Any, Protocol
@@ -40,6 +40,9 @@ _CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.work
 """Uses the search path of this process, so that a `vacuum.py` in the current directory is not imported."""
 
 _POLL_S = 0.1
+_EXIT_S = 5.0
+"""How long a process may take to end after it has closed its side of the pipe."""
+
 _MOST_BYTES = 4 * 1024 * 1024
 """The most bytes of an answer, which has numbers and a few messages."""
 
@@ -274,7 +277,11 @@ class _Worker:
                 )
 
     def _died(self) -> RunFailed:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_EXIT_S)
+        except TimeoutExpired:
+            message = f"its process sent an answer of more than {_MOST_BYTES:,} bytes, or none, and was ended"
+            return RunFailed("ProcessDied", message)
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
         return RunFailed(
             "ProcessDied", f"its process ended {how} without an answer; the system may have run out of memory"

@@ -5,11 +5,13 @@ after the row groups. Where a pattern lets bytes differ, neither `chunks` nor py
 footer that matches is whole, too, and has the same columns. Regular expressions find that in a tenth of the time.
 """
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dbio_commit.data.chunks import ROW_GROUPS, ROWS, SCHEMA, Leaf, footer_in, leaves_in, problems_of_bounds
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.thrift import (
     BINARY,
     BOOLEANS,
@@ -17,6 +19,7 @@ from dbio_commit.data.thrift import (
     LIST,
     NUMBERS,
     STRUCT,
+    Struct,
     read_integer,
     read_struct,
     read_value,
@@ -30,13 +33,18 @@ _MOST_FRAMES, _MOST_BYTES, _MOST_PATTERNS = 16, 1024 * 1024, 16
 
 _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _LONGEST = 127
-"""Bytes. A longer text takes two bytes for its length, is rare, and matches no pattern."""
+"""Bytes of a name. A longer one takes two bytes for its length, is rare, and matches no pattern."""
 _TEXT = b"(?>%s)" % b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(_LONGEST + 1))
+_CUT = b"(?#text)"
+"""Here a pattern is cut, because a bound that is a text of any length follows."""
 
 _EXACT = {(3, 1), (3, 2), (3, 4)}
 """Where no byte may differ: Thrift's numbers of the type, the encodings and the codec in a column chunk."""
 _STATISTICS = (3, 12)
 """The same numbers of the statistics."""
+
+_KEY_VALUES, _KEY, _VALUE = 5, 1, 2
+_ARROW_SCHEMA = b"ARROW:schema"
 
 _NEXT_LIST = 16 | LIST
 """The head of a field that is a list and has the next number, as row groups after the number of rows."""
@@ -66,9 +74,15 @@ class _Frame(NamedTuple):
     head: bytes
     """Up to the number of rows, with the head of that field."""
     tail: bytes
+    essence: Sequence[Any]
+    """What of the tail matters."""
     leaves: Sequence[tuple[_Kind | None, Leaf]]
     columns: Mapping[str, Any]
     ids: FieldIds
+
+
+_Pattern = tuple[re.Pattern[bytes], ...]
+"""Between each two of these is a text."""
 
 
 class _Field(NamedTuple):
@@ -86,7 +100,7 @@ class KnownFooters:
 
     def __init__(self) -> None:
         self._frames: tuple[_Frame, ...] = ()
-        self._patterns: dict[_Kind | None, tuple[re.Pattern[bytes], ...]] = {}
+        self._patterns: dict[_Kind | None, tuple[_Pattern, ...]] = {}
         """Of chunks by kind; with None, of what row groups have after their chunks."""
 
     def find(self, end: bytes) -> Recognized | None:
@@ -97,9 +111,10 @@ class KnownFooters:
                 try:
                     rows, at = read_integer(end, start + len(frame.head))
                     at = self._skip_groups(frame.leaves, end, at)
+                    is_same = end[at:stop] == frame.tail or _essence(end, at, stop) == frame.essence
                 except (IndexError, ValueError):
                     continue
-                if rows >= 0 and end[at:stop] == frame.tail:
+                if rows >= 0 and is_same:
                     return Recognized(rows, frame.columns, frame.ids)
         return None
 
@@ -114,10 +129,11 @@ class KnownFooters:
         _, _, rows, groups = fields[:4]
         try:
             self._skip_groups(leaves, end, groups.start, learns=True)
+            essence = _essence(end, groups.stop, stop)
         except (IndexError, ValueError):
             return
-        frame = _Frame(end[start : rows.content], end[groups.stop : stop], leaves, columns, ids)
-        others = [it for it in self._frames if (it.head, it.tail) != (frame.head, frame.tail)]
+        frame = _Frame(end[start : rows.content], end[groups.stop : stop], essence, leaves, columns, ids)
+        others = [it for it in self._frames if (it.head, it.essence) != (frame.head, essence)]
         self._frames = (frame, *others[: _MOST_FRAMES - 1])
 
     def _skip_groups(
@@ -137,19 +153,35 @@ class KnownFooters:
     def _skip(self, kind: _Kind | None, leaf: Leaf | None, body: bytes, at: int, *, learns: bool) -> int:
         known = self._patterns.get(kind, ())
         for pattern in known:
-            if (match := pattern.match(body, at)) is not None:
-                if leaf is not None and leaf.range and match.lastindex:
-                    told = read_struct(body, *match.span(1))[0]
-                    if any(problems_of_bounds(leaf, told)):
-                        continue
-                return match.end()
+            if (stop := _stop_of(pattern, leaf, body, at)) is not None:
+                return stop
         if not learns:
             raise ValueError("no pattern matches")
         after = 0 if kind else 1
         if len(known) < _MOST_PATTERNS:
-            self._patterns[kind] = (*known, re.compile(_struct(body, at, kind, after=after), re.DOTALL))
+            pieces = _struct(body, at, kind, after=after).split(_CUT)
+            self._patterns[kind] = (*known, tuple(re.compile(piece, re.DOTALL) for piece in pieces))
         *_, last = _fields(body, at, after=after)
         return last.stop + 1
+
+
+def _stop_of(pattern: _Pattern, leaf: Leaf | None, body: bytes, at: int) -> int | None:
+    """Where the struct stops that the pattern matches; None if it does not match."""
+    first, *others = pattern
+    match = first.match(body, at)
+    if match and leaf and leaf.range and match.lastindex and _are_odd(leaf, body, *match.span(1)):
+        return None
+    for piece in others:
+        if match is None:
+            return None
+        length, at = read_varint(body, match.end())
+        match = piece.match(body, min(at + length, len(body)))
+    return None if match is None else match.end()
+
+
+def _are_odd(leaf: Leaf, body: bytes, at: int, stop: int) -> bool:
+    """Whether the statistics at this place have bounds that not all readers have."""
+    return any(problems_of_bounds(leaf, read_struct(body, at, stop)[0]))
 
 
 def _kind_of(leaf: Leaf) -> _Kind:
@@ -176,6 +208,42 @@ def _fields(body: bytes, at: int, *, after: int = 0) -> Iterator[_Field]:
         yield _Field(number, kind, start, content, at)
 
 
+def _essence(body: bytes, at: int, stop: int) -> list[Any]:
+    """What follows the row groups, without what decides nothing: most values of the metadata. Raises ValueError.
+
+    For example, pandas and its schema in Arrow have the number of rows.
+    """
+    found: list[Any] = []
+    for it in _fields(body, at, after=ROW_GROUPS):
+        if (it.number, it.kind) == (_KEY_VALUES, LIST):
+            found += map(_pair, structs({_KEY_VALUES: (LIST, read_value(body, it.content, LIST, 0)[0])}, _KEY_VALUES))
+        else:
+            found.append(body[it.start : it.stop])
+        at = it.stop
+    if at + 1 != stop:
+        raise ValueError("a footer has more bytes after its end")
+    return found
+
+
+def _pair(pair: Struct) -> Struct:
+    """A key with what of its value decides something."""
+    key, text = pair.get(_KEY), pair.get(_VALUE)
+    if text is None or key == (BINARY, ROW_METADATA.encode()):
+        return pair
+    matters = _plain_arrow(text[1]) if key == (BINARY, _ARROW_SCHEMA) and text[0] == BINARY else None
+    return {**pair, _VALUE: (text[0], matters)}
+
+
+def _plain_arrow(text: bytes) -> bytes:
+    """Arrow's schema in a footer without its metadata, which its fields do not need; as it is, if it is none."""
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))).remove_metadata().serialize().to_pybytes()
+    except (ValueError, OSError, pa.ArrowException):
+        return text
+
+
 # --- patterns -----------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +268,9 @@ def _content(body: bytes, at: int, stop: int, kind: int, chunk: _Kind | None, pa
     if kind in (*NUMBERS, INT16):
         return _NUMBER
     if kind == BINARY:
-        return _bound(chunk.width) if chunk and chunk.width and path[:-1] == _STATISTICS else _TEXT
+        if chunk is None or path[:-1] != _STATISTICS:
+            return _TEXT
+        return _bound(chunk.width) if chunk.width else _CUT
     if kind == STRUCT:
         return _struct(body, at, chunk, path=path)
     if kind == LIST:

@@ -26,7 +26,7 @@ ATOMS = st.sampled_from([
 KEYS = st.sampled_from([
     "cron", "timezone", "jitter_s", "concurrency", "retention_hours", "dry_run", "checkpoint_after", "history_days",
     "http", "http.host", "http.port", "tables", "path", "untracked", "storage_options", "storage_options.key",
-    "storage_options.a.b", "secret", '""', '"a b"', "é", "a" + ".a" * 500,
+    "storage_options.a.b", "secret", "state_file", '""', '"a b"', "é", "a" + ".a" * 500,
 ])  # fmt: skip
 LINES = st.builds("{} = {}".format, KEYS, ATOMS) | st.sampled_from(["[[tables]]", "[tables]", "[http]", "[a.b]", ""])
 DOCUMENTS = st.lists(LINES, max_size=8).map("\n".join) | st.builds(

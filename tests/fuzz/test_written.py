@@ -84,7 +84,7 @@ HOLES: dict[str, tuple[str, Any, str, Any]] = {
     "messages as they are": ("written", errors.DbioError, "__init__", Exception.__init__),
     "log lines as they are": ("written", logs, "visible", _as_it_is),
     "the service's log as it is": ("written", log._Clean, "__call__", _clean),
-    "answers of processes as they are": ("written", process, "_written", _dump),
+    "answers of processes as they are": ("written", process, "written", _dump),
     "hints that quote nothing": ("written", texts, "_quoted", _as_it_is),
     "identities by options": ("stores", s3.S3Store, "identify", _options_of_s3),
     "identities with passwords": ("stores", s3, "without_user", _as_it_is),

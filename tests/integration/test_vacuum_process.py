@@ -382,6 +382,15 @@ def test_a_process_that_failed_does_no_other_job(processes: Processes, tmp_path:
     assert process_of_the_next(processes) != pid
 
 
+def test_an_answer_that_is_too_long_is_a_failure_and_holds_up_nothing(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_MOST_BYTES", 100)
+    monkeypatch.setattr(process_module, "_EXIT_S", 0.1)
+    with pytest.raises(RunFailed, match="more than 100 bytes"):
+        process_of_the_next(processes)
+
+
 @pytest.mark.parametrize("name", ["suffers", "errs"])
 def test_a_table_does_not_fail_because_of_the_one_before(processes: Processes, tmp_path: Path, name: str) -> None:
     for each in ("spoils", name):
@@ -423,7 +432,7 @@ def test_a_process_that_ended_while_it_had_nothing_to_do_harms_no_table(processe
     assert process_of_the_next(processes) != pid
 
 
-def test_200_idle_tables_take_two_processes_whose_memory_does_not_grow(
+def test_200_idle_tables_take_one_process_whose_memory_does_not_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Table(tmp_path / "lake/t0").begin().commit()
@@ -437,15 +446,15 @@ def test_200_idle_tables_take_two_processes_whose_memory_does_not_grow(
         return used[pid][-1]
 
     monkeypatch.setattr(process_module, "_resident_bytes", note)
-    settings = {"concurrency": 2, "tables": [{"path": f"{tmp_path}/lake/*"}], "state_file": f"{tmp_path}/state"}
+    settings = {"concurrency": 1, "tables": [{"path": f"{tmp_path}/lake/*"}], "state_file": f"{tmp_path}/state"}
     for round_ in range(2):
         used.clear()
         service = Service(Config.model_validate(settings))
         assert service.once()
         assert {it.startswith("nothing due") for it in service.results().values()} == {round_ == 1}
-        assert len(used) == 2
-        for sizes in used.values():
-            assert sizes[-1] - sizes[len(sizes) // 4] < 16 * 2**20
+        (sizes,) = used.values()
+        assert len(sizes) >= 200
+        assert sizes[-1] - sizes[-150] < 16 * 2**20
 
 
 # --- the service --------------------------------------------------------------------------------------------------

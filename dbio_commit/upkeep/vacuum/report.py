@@ -133,15 +133,15 @@ class VacuumReport(Shown):
         return not self.failed
 
     @property
-    def found_nothing(self) -> bool:
-        """Whether it had nothing to do, and nothing to say."""
-        done = (self.deleted, self.failed, self.aborted, self.postponed, self.checkpoint, self.queued, self.undeleted)
-        return not any((*done, self.stopped, self.warnings, self.behind))
-
-    @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None if there is none."""
         return garbage_left(self).oldest
+
+
+def found_nothing(report: VacuumReport) -> bool:
+    """Whether the vacuum had nothing to do, and nothing to say."""
+    done = (report.deleted, report.failed, report.aborted, report.postponed, report.checkpoint, report.queued)
+    return not any((*done, report.undeleted, report.stopped, report.warnings, report.behind))
 
 
 def garbage_left(report: VacuumReport) -> Amount:
@@ -222,7 +222,7 @@ class RunSummary:
         for it in report.deleted:
             objects[it.reason] += 1
             sizes[it.reason] += it.size
-        left = garbage_left(report)
+        left, others = garbage_left(report), len(report.warnings) - MOST_WARNINGS
         return cls(
             dry_run=report.dry_run,
             deleted={reason: ObjectTotal(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
@@ -238,7 +238,7 @@ class RunSummary:
             left=ObjectTotal(objects=left.objects, size=left.size),
             oldest_garbage_s=None if left.oldest is None else left.oldest.total_seconds(),
             stopped=report.stopped,
-            warnings=tuple(report.warnings),
+            warnings=(*report.warnings[:MOST_WARNINGS], *([_more(others)] if others > 0 else [])),
         )
 
     @property
@@ -264,6 +264,13 @@ class RunSummary:
 
 MOST_MESSAGE = 2000
 """Characters."""
+
+MOST_WARNINGS = 100
+"""How many warnings a summary has. The others are only counted."""
+
+
+def _more(others: int) -> str:
+    return f"there are {others:,} more warnings; `dbio vacuum --dry-run` shows all"
 
 
 def _never() -> bool:

@@ -13,7 +13,7 @@ from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.directory import DirectoryVacuum
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.idle import Idle
-from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport
+from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport, found_nothing
 from dbio_commit.upkeep.vacuum.table import TableVacuum
 from dbio_commit.upkeep.vacuum.table_plan import next_due
 from dbio_commit.upkeep.vacuum.work import Spread, Stopped
@@ -46,7 +46,7 @@ def run_vacuum(
             raise
         hands.fail(error)  # the report still has what was done
     report = hands.report()
-    if snapshot and report.found_nothing:
+    if snapshot and found_nothing(report):
         hands.control.idle(Idle(snapshot, next_due(snapshot, hands.horizons, waiting=hands.waiting())))
     if report.deleted:
         report = replace(report, keeps_versions=store.keeps_versions())

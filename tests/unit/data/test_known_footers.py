@@ -1,11 +1,13 @@
 """A footer that is recognized gives what reading it would give; all others are read. Rules: PROTOCOL.md 6.4."""
 
 import io
+import json
 import random
 from dataclasses import replace
 from datetime import date
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +16,7 @@ from dbio_commit import Table
 from dbio_commit.data import footers
 from dbio_commit.data.footers import Footer, inspect_files, look_at
 from dbio_commit.data.known_footers import KnownFooters
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.log.unlike import look_at_all
 from dbio_commit.store import Store
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -23,7 +26,7 @@ ROWS = pa.table(
     {
         "x": [1, None, 3],
         "n": pa.array([None] * 3, pa.int64()),
-        "s": ["a", "b" * 70, None],
+        "s": ["a", "b" * 1000, None],
         "l": [[1], [], None],
         "t": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
         "d": pa.array([1, 2, None], pa.date32()),
@@ -39,13 +42,14 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"store_schema": False, "write_page_index": True},
     {"use_deprecated_int96_timestamps": True},
     {"write_statistics": False},
+    {"metadata": {"a": "b" * 300, ROW_METADATA: "[]"}},
     {"compression": "zstd", "data_page_version": "2.0", "use_dictionary": False},
 )
 
 
 def written(rows: pa.Table, **how: Any) -> bytes:
     body = io.BytesIO()
-    pq.write_table(rows, body, **how)
+    pq.write_table(rows.replace_schema_metadata(how.pop("metadata", rows.schema.metadata)), body, **how)
     return body.getvalue()
 
 
@@ -88,6 +92,36 @@ def test_files_with_other_rows_are_recognized(
     assert [look(store, body, known) for body in others] == read
 
 
+def test_a_text_of_more_bytes_than_the_footer_has_is_not_recognized(store: Store) -> None:
+    body, known = written(pa.table({"s": ["a", "bb"]}), store_schema=False), KnownFooters()
+    look(store, body, known)
+    assert known.find(body) is not None
+    footer = body[-8 - int.from_bytes(body[-8:-4], "little") : -8].replace(b"\x02bb", b"\xff" * 9 + b"\x7fbb")
+    assert known.find(footer + len(footer).to_bytes(4, "little") + b"PAR1") is None
+
+
+def test_metadata_that_decides_nothing_may_differ(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pandas writes the number of rows into it, also into its schema in Arrow."""
+    known, bodies = KnownFooters(), [io.BytesIO() for _ in range(3)]
+    for rows, body in enumerate(bodies, 1):
+        pd.DataFrame({"id": range(rows), "s": ["x"] * rows}).to_parquet(body)
+    first, *others = (look(store, body.getvalue(), known) for body in bodies)
+    look(store, written(pa.table({"id": [1], "s": ["x"]})), known)  # its texts are of another type of Arrow's
+    monkeypatch.setattr(footers, "parse_footer", None)
+    assert [look(store, body.getvalue(), known).rows for body in bodies] == [1, 2, 3]
+    assert {it.ids for it in others} == {first.ids}
+    assert all(it.columns == first.columns for it in others)
+
+
+def test_another_schema_in_arrow_or_of_spark_is_read(store: Store) -> None:
+    known, rows = KnownFooters(), pa.table({"x": pa.array([1], pa.int64())})
+    spark = {"type": "struct", "fields": [{"name": "x", "type": "interval day", "nullable": True, "metadata": {}}]}
+    spans, marked = rows.set_column(0, "x", pa.array([1], pa.duration("us"))), json.dumps(spark, separators=(",", ":"))
+    look(store, written(rows), known)
+    for other in (spans, rows.replace_schema_metadata({ROW_METADATA: marked})):
+        assert "plain number" in look(store, written(other), known).refusal("a")
+
+
 def test_a_file_whose_days_no_reader_has_is_refused_after_files_like_it(store: Store) -> None:
     known = KnownFooters()
     fine, infinite = (written(pa.table({"d": pa.array([day], pa.int32()).cast(pa.date32())})) for day in (1, 2**31 - 1))
@@ -111,7 +145,7 @@ def test_an_earlier_shape_is_recognized_after_others(store: Store) -> None:
 
 def test_the_footers_of_a_directory_are_read_once_for_each_shape(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(40):
-        rows = pa.table({"x": [i], "s": ["y" * i]}) if i % 2 else pa.table({"x": [float(i)]})
+        rows = pa.table({"x": [i], "s": ["y" * i * 9]}) if i % 2 else pa.table({"x": [float(i)]})
         table.store.replace(f"{i}.parquet", written(rows))
     paths = [f"{i}.parquet" for i in range(40)]
     calls: list[str] = []

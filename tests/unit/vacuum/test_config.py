@@ -280,3 +280,10 @@ def test_the_document_names_every_key() -> None:
     text = DOCUMENT.read_text()
     for model in (Config, HttpConfig, TableConfig, CompactConfig):
         assert all(f"`{name}`" in text or f"`[{name}]`" in text for name in model.model_fields)
+
+
+def test_a_state_file_has_a_name_that_a_disk_can_have(tmp_path: Path) -> None:
+    path = tmp_path / "vacuum.toml"
+    path.write_text('state_file = "a\\u0000b"\n[[tables]]\npath = "/t"\n')
+    with pytest.raises(InvalidInputError, match="state_file: a path has no character 0"):
+        read_config(path)

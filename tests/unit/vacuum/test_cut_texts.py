@@ -1,5 +1,6 @@
 """Texts that come back from the process of a table are cut to a length. None of them shows a part of a secret."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import CompactReport, LeftFiles
+from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum import Failure, VacuumOptions, VacuumReport
 from vacuum import worker as worker_module
 from vacuum.process import Job, Task, written
@@ -59,3 +61,12 @@ def test_nor_in_what_could_not_be_deleted_or_compacted(
     left = CompactReport(url="/t", dry_run=False, left=[LeftFiles(paths=["part-0"], size=1, reason=at_each_cut(shift))])
     monkeypatch.setattr(worker_module, "compact_table", lambda *given, **options: left)
     assert b"hunt" not in written(do(Task.COMPACT, job(tmp_path, CompactOptions()), never))
+
+
+def test_of_many_warnings_the_first_hundred_come_back() -> None:
+    warnings = [f"warning {number}" for number in range(20_000)]
+    report = VacuumReport(url="/t", scope=Scope.TABLE, dry_run=False, retention_hours=48, warnings=warnings)
+    *first, last = RunSummary.of(report).warnings
+    assert first == warnings[:100]
+    assert last.startswith("there are 19,900 more warnings")
+    assert len(RunSummary.of(replace(report, warnings=warnings[:100])).warnings) == 100
