@@ -143,7 +143,7 @@ def test_what_could_not_be_read_is_read_the_next_time(table: Table, store: Memor
     path = append(table)
     stream = Stream(table)
     for operation, where in (("list_log", "_c*"), ("list_log", "*"), ("get", "_committed_*")):
-        store.before = fail_with(StoreError("503"), operation, where)
+        store.before = fail_with(StoreError("503"), operation, where, times=None)
         with pytest.raises(StoreError):
             stream.batch()
         heal(store)
