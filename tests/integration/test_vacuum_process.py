@@ -391,7 +391,7 @@ def test_an_answer_that_is_too_long_is_a_failure_and_holds_up_nothing(
         process_of_the_next(processes)
 
 
-@pytest.mark.parametrize("name", ["suffers", "errs"])
+@pytest.mark.parametrize("name", ["suffers", pytest.param("errs", marks=pytest.mark.long)])
 def test_a_table_does_not_fail_because_of_the_one_before(processes: Processes, tmp_path: Path, name: str) -> None:
     for each in ("spoils", name):
         Table(tmp_path / each).begin().commit()
@@ -400,6 +400,7 @@ def test_a_table_does_not_fail_because_of_the_one_before(processes: Processes, t
     assert_gone(pid)
 
 
+@pytest.mark.long
 def test_a_process_with_little_room_left_does_no_job_of_few_bytes(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +418,7 @@ def test_a_process_that_grew_is_replaced(processes: Processes, tmp_path: Path) -
     assert_gone(pid)
 
 
+@pytest.mark.long
 def test_so_is_one_that_did_many_jobs(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_module, "MOST_JOBS", 2)
     pids = [process_of_the_next(processes) for _ in range(4)]
@@ -424,7 +426,7 @@ def test_so_is_one_that_did_many_jobs(processes: Processes, monkeypatch: pytest.
     assert pids[0] != pids[2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_a_process_that_ended_while_it_had_nothing_to_do_harms_no_table(processes: Processes, number: int) -> None:
     pid = process_of_the_next(processes)
     os.kill(pid, number)
