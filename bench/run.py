@@ -29,6 +29,7 @@ from bench import (
     cases_stream,
     cases_unchanged,
     cases_vacuum,
+    cases_wide,
     cases_write,
     report,
 )
@@ -49,6 +50,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "vacuum": cases_vacuum.vacuum,
     "read-10000": cases_vacuum.long_history,
     "frames": cases_frames.frames,
+    "wide": cases_wide.wide,
     "large": cases_large.large,
     "largest": cases_large.largest,
     "state": cases_state.state,
