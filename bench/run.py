@@ -31,6 +31,7 @@ from bench import (
     cases_stream,
     cases_unchanged,
     cases_vacuum,
+    cases_wide,
     cases_write,
     report,
 )
@@ -53,6 +54,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "idle": cases_idle.idle,
     "read-10000": cases_vacuum.long_history,
     "frames": cases_frames.frames,
+    "wide": cases_wide.wide,
     "large": cases_large.large,
     "largest": cases_large.largest,
     "state": cases_state.state,

@@ -103,7 +103,7 @@ def _natively(
     is_recorded = changes[files[0].path].kind == "recorded"  # all changes are of the same kind
     schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if is_recorded else [])])
     frame = with_file(files_natively(spark, root, table, files, schema))
-    numbered = {number: changes[file.path] for number, file in number_files(spark, frame, root, files).items()}
+    numbered = {number: changes[file.path] for number, file in number_files(frame, root, files).items()}
     of_files = [(number, it.kind, it.tid, it.committed.astimezone(UTC)) for number, it in numbered.items()]
     commits = f.broadcast(spark.createDataFrame(of_files, f"{FILE} long, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
     rows = frame.join(commits, FILE, "left")

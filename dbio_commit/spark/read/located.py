@@ -12,9 +12,9 @@ from pyspark.sql import types as t
 
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
+from dbio_commit.spark.read.xxhash64 import xxhash64
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.sql.planned import Named, Sql, as_they_are, read
-from dbio_commit.spark.versions import local_rows
 from dbio_commit.table import Table
 
 FILE, PLACE = "_dbio_file", "_dbio_place"
@@ -49,7 +49,7 @@ class Located:
         """`schema` are the table's columns. There must be at least one file."""
         root = metadata_root(spark, table, files, schema)
         frame = _frame(spark, root, table, files, schema)
-        numbers = number_files(spark, frame, root, files)
+        numbers = number_files(frame, root, files)
         return cls(table=table, schema=schema, frame=named(frame), files=numbers, named=named)
 
     def read(self, *given: Sql) -> list[Column]:
@@ -75,17 +75,14 @@ def with_file(frame: DataFrame) -> DataFrame:
     return frame.withColumn(FILE, f.xxhash64("_metadata.file_path"))
 
 
-def number_files(
-    spark: SparkSession, frame: DataFrame, root: str | None, files: Sequence[DataFile]
-) -> Mapping[int, DataFile]:
+def number_files(frame: DataFrame, root: str | None, files: Sequence[DataFile]) -> Mapping[int, DataFile]:
     """The files by the numbers that the rows of `frame` have in FILE. Files without rows may be absent.
 
     `root` is the URL below which Spark reads the files, or None if Python workers read them.
     """
     named = {file.path if root is None else _as_spark_writes(f"{root}/{file.path}"): file for file in files}
     if root is None or all(map(_IS_PLAIN, named)):
-        paths = local_rows(spark, pa.table({"name": [*named]}))
-        return {number: named[name] for number, name in paths.select(f.xxhash64("name"), "name").collect()}
+        return {xxhash64(name): file for name, file in named.items()}
     # Only Spark knows how it escapes other names: so read the number and the path of each file.
     first = frame.where("_metadata.row_index = 0").select(FILE, "_metadata.file_path")
     return {number: named[_as_spark_writes(unquote(url))] for number, url in first.collect()}

@@ -1,7 +1,8 @@
 """Changes the rows for which a condition holds: `delete`, `update`, and `write` with `replace_where`."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -28,7 +29,7 @@ def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit
     Raises InvalidInputError for an impossible condition, and if the condition does not hold for rows of `data` (the
     message has their number); CommitConflictError, and as a write does.
     """
-    _check(rewrite.no_rows(), where)
+    _check(rewrite.no_rows, where)
     return keeping(lambda keep: _replace(rewrite, where, data, find(rewrite, where, keep)))
 
 
@@ -66,11 +67,11 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql) ->
 
 
 def _update(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql, keep: Keep) -> Commit:
-    nothing = rewrite.no_rows()
+    nothing = cache(rewrite.no_rows)
     _check(nothing, where)
     fields = columns_named(rewrite.schema, values)
     refuse_no_texts(values)
-    new = assign(lambda: nothing, [(values[given], field) for given, field in fields.items()])
+    new = assign(nothing, [(values[given], field) for given, field in fields.items()])
     files = rewrite.files(text_of(where))
     with rewrite.begin(depends_on(where, *values.values()), changes=bool(files)) as rewriting:
         counts = Counter[Fate]()
@@ -84,12 +85,9 @@ def _update(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql, keep: 
             for _, misfit in fitted.values():
                 wrong = wrong if misfit is None else wrong | misfit
             fates = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
-            columns = [
-                fitted[name][0].alias(name) if name in new else f.col(schemas.quoted(name))
-                for name in rewrite.schema.fieldNames()
-            ]
             matching = located.frame.where(condition if isinstance(where, Planned) else holds(condition))
-            rows = matching.select(*columns, fate(fates).alias(FATE), FILE, PLACE)
+            # Not by a list of all columns: each would take a dozen calls to the JVM.
+            rows = matching.withColumns({**{name: value for name, (value, _) in fitted.items()}, FATE: fate(fates)})
             if reads_tables(where, *values.values()):
                 rows = keep(rows)  # a second job may read them, and other tables may have changed by then
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
@@ -113,11 +111,11 @@ def reads_tables(*given: SqlValue | None) -> bool:
     return any(isinstance(it, Planned) and it.reads_tables for it in (*given, *fields))
 
 
-def _check(nothing: DataFrame, where: Sql) -> None:
+def _check(nothing: Callable[[], DataFrame], where: Sql) -> None:
     if isinstance(where, Planned):
         where.check(name="where")
     else:
-        check(nothing, where)
+        check(nothing(), where)
 
 
 def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t.StructField]:

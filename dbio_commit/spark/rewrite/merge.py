@@ -262,17 +262,19 @@ class _Merge:
                 own = own if misfit is None else f.when(misfit, int(Fate.WRONG)).otherwise(own)
             # Nested: for one condition "clause and misfit", Spark would compute values for rows of other clauses.
             fates = f.when(by_clause[i], own).otherwise(fates)
-        columns = [self._value(field, by_clause, given) for field in self._rewrite.schema.fields]
+        left_out = set() if self.inserts else {*self._names} - self.sets
+        checks = bool(self._rewrite.plan.constraints)
+        fields = [it for it in self._rewrite.schema.fields if checks or it.name not in left_out]
+        columns = [self._value(field, by_clause, given) for field in fields]
         written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
             for name in self._rewrite.generated
         }
         # One call names all columns: each call from Python to the JVM takes time.
-        rows = both.select(*columns, fate(fates), FILE, PLACE, _CLAUSE).toDF(*self._names, FATE, FILE, PLACE, _CLAUSE)
-        rows = self._rewrite.checked(rows, computed)
-        left_out = [] if self.inserts else [name for name in self._names if name not in self.sets]
-        return rows.drop(*left_out, _CLAUSE)
+        names = [it.name for it in fields]
+        rows = both.select(*columns, fate(fates), FILE, PLACE, _CLAUSE).toDF(*names, FATE, FILE, PLACE, _CLAUSE)
+        return self._rewrite.checked(rows, computed).drop(*left_out.intersection(names), _CLAUSE)
 
     def _match(self, target: DataFrame, source: DataFrame) -> Column:
         """Whether a row of the target matches a row of the source."""
