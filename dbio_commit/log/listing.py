@@ -273,10 +273,15 @@ def recall_descriptor(store: Store, log: Log) -> Descriptor | None:
     return cast(Descriptor | None, log.descriptor and find(store, "", log.descriptor))
 
 
-def remember_descriptor(store: Store, log: Log, found: Descriptor, *, began: datetime) -> None:
-    """Remembers the descriptor of the log, unless it was too young when the read of it began."""
-    if log.descriptor and began - log.descriptor.modified >= SAME_SECOND:
-        keep(store, "", log.descriptor, found, bytes=getsizeof(found.partition_columns) + getsizeof(found.properties))
+def is_of_one_table(log: Log, at: datetime) -> bool:
+    """Whether the entry of the descriptor that is read from now on, at this time, can be no other table's."""
+    return log.descriptor is not None and at - log.descriptor.modified >= SAME_SECOND
+
+
+def remember_descriptor(store: Store, log: Log, found: Descriptor) -> None:
+    """Remembers the descriptor of the log, which `is_of_one_table`."""
+    assert log.descriptor
+    keep(store, "", log.descriptor, found, bytes=getsizeof(found.partition_columns) + getsizeof(found.properties))
 
 
 def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:

@@ -15,6 +15,7 @@ from dbio_commit.log.listing import (
     Markers,
     are_too_many,
     in_parts,
+    is_of_one_table,
     read_briefs,
     read_checkpoint,
     read_descriptor,
@@ -157,13 +158,14 @@ def read_settled(
     gone when it is read. The commit markers are listed again only if a checkpoint has come since `first`: what this
     process remembers of a marker does not show that the marker is still there.
     """
-    known, now = recall_descriptor(store, first), clock.now()
+    known, is_of_one = recall_descriptor(store, first), is_of_one_table(first, clock.now())
     descriptor, ahead, listed = store.together(
         lambda: known or read_descriptor(store, first),
-        lambda: _read_ahead(store, first, known.id if known else None) if oldest is None else (),
+        lambda: _read_ahead(store, first, known.id if known else None) if is_of_one and oldest is None else (),
         lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
     )
-    remember_descriptor(store, first, descriptor, began=now)
+    if is_of_one:
+        remember_descriptor(store, first, descriptor)
     remember_markers(store, descriptor.id, ahead)
     second = parse_log(listed)
     log, seen = _list_commits(store, clock, first, second.committed)

@@ -151,7 +151,7 @@ def test_nobody_spins_where_a_holder_is_gone_who_was_to_change_the_partition_col
 @pytest.fixture
 def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     """A table of which this process remembers a turn."""
-    monkeypatch.setattr(schema_module, "_SAME_SECOND", timedelta(0))  # so that what is there is remembered at once
+    monkeypatch.setattr(schema_module, "SAME_SECOND", timedelta(0))  # so that what is there is remembered at once
     table = Table.over(Table(tmp_path / "table").store)
     write(table, schema=columns("a"))
     write(table, "overwrite", schema=columns("a"))
