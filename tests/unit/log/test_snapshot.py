@@ -178,7 +178,7 @@ def test_what_a_reader_has_read_it_does_not_read_again() -> None:
     world.commit("2", [data("2")], files=sized)
     with calls_to(world) as calls:
         assert table.snapshot().tids == ("1", "2")
-    assert calls == [it if it[1] != "_committed_1" else ("get", "_committed_2") for it in READ]
+    assert calls == [READ[0], ("get", "_committed_2"), READ[-1]]
 
 
 def test_a_marker_that_was_withdrawn_while_it_was_read_counts_as_absent() -> None:
