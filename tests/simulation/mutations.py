@@ -412,7 +412,7 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
     return found
 
 
-@mutation("purges", "I7", "I8", first=19)
+@mutation("purges", "I7", "I8", first=32)
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 

@@ -334,13 +334,14 @@ class _Erasure(TableVacuum):
 
     def look_for_late_rows(self, known: Collection[str]) -> None:
         """Files of other commits than these may hold such rows, or have held them: others wrote them while the rows
-        were deleted. Files that are removed again count, too."""
+        were deleted. Files that are removed again count, too, unless the erasure has found them."""
         if all(it.tid in known and it.tid in self._decided for it in self.state.transactions):
             return
         for share in self.state.slices():
             live = [file for file in share.files if file.tid not in known]
             gone = removed_files(share.decided, {file.path for file in share.files})
-            new = [*live, *(file for file in gone if file.tid and file.tid not in self._decided)]
+            late = (it for it in gone if it.tid and (it.tid not in self._decided or it.tid not in known))
+            new = [*live, *(file for file in late if file.path not in self._doomed.paths)]
             for file in self._finder.by_rows([*self._finder.by_facts(new, share.decided)]):
                 self._hands.failed[file.path] = "may hold such rows, which another commit wrote meanwhile: erase again"
 
