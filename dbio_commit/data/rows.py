@@ -3,13 +3,13 @@
 import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbio_commit.base.errors import InvalidInputError, StoreError
+from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
 from dbio_commit.data.conform import conform
@@ -54,7 +54,7 @@ class ReadTwice:
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
         self._left_bytes = WHOLE_BYTES
-        self._lock = Lock()
+        self._lock = ProcessLock()
 
     def first(self, store: Store, file: DataFile) -> Any:
         """As `open_file`."""

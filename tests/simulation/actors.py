@@ -635,7 +635,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
                 actor.clock.sleep(1.0)
                 continue
             if model is stage.model:
-                model.check_read(snapshot, since=since, waited=actor.listed[Kind.COMMITTED] > listings + 1)
+                model.check_read(snapshot, since=since, waited=actor.listed[Kind.COMMITTED] > listings)
             else:
                 world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")

@@ -8,11 +8,11 @@ rows come from the bytes is in `reading`.
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
+from dbio_commit.base.forks import ProcessLock
 from dbio_commit.store import Store
 from dbio_commit.store.many import CONCURRENCY
 
@@ -41,7 +41,7 @@ class FilesAhead:
         self._past: set[str] = set()
         """The files that are not fetched ahead any more: the reader, or a fetch ahead, has come to them."""
         self._held_bytes = self._count = 0
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._pool = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="dbio-fetch")
 
     def __contains__(self, path: str) -> bool:

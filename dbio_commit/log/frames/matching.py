@@ -1,12 +1,12 @@
 """Looks at footers, to find the files that other tools can read by themselves, with the table's columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data.alike import Match, match
 from dbio_commit.data.conform import partition_value
 from dbio_commit.data.pruning import column_types
@@ -73,7 +73,7 @@ class _Room:
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self._lock = Lock()
+        self._lock = ProcessLock()
 
     def take(self, size: int) -> bool:
         with self._lock:
