@@ -60,6 +60,7 @@ from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
+from dbio_commit.protocol.timeline import Had
 from dbio_commit.protocol.versions import VersionFate, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
@@ -656,11 +657,20 @@ def never_begin() -> Iterator[None]:
 def go_by_the_newest_tid() -> Iterator[None]:
     """A stream has had all whose tids are not higher than the highest that it has had."""
 
-    def of(had: Iterable[Decided], rest: Any, *, table_id: str, part: Any = None, **options: Any) -> Position:
-        return Position(table=table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
+    had_of = Feed._had
+
+    def of(had: Had, *, table_id: str, part: Any = None, **options: Any) -> Position:
+        return Position(table=table_id, part=part, tids=[max(it.tid for it in had.commits())] if len(had) else [])
+
+    def mutated(self: Feed, at: Position | Start) -> Had:
+        if not isinstance(at, Position):
+            return had_of(self, at)
+        timeline, newest = self._history.timeline, max(at.tids, default="")
+        return Had.of(timeline, 0, {tid for tid in timeline.places if tid <= newest})
 
     with (
         patch.object(feed, "position_of", of),
+        patch.object(Feed, "_had", mutated),
         patch.object(Position, "had", lambda self, commit: commit.tid <= max(self.tids, default="")),
     ):
         yield
@@ -1224,7 +1234,7 @@ def abort_no_append_when_columns_change() -> Iterator[None]:
         yield
 
 
-@mutation("columns", "6.4", first=4)
+@mutation("columns", "6.4", "I3", first=3)
 def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
     """No append waits for an overwrite that gives the table other columns."""
     with patch.object(table, "has_new_columns", lambda draft: False):
