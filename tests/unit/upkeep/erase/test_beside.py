@@ -177,13 +177,15 @@ def test_what_a_restore_committed_while_the_files_were_deleted_is_reported() -> 
     assert place.left() == []
 
 
-@pytest.mark.parametrize("written", ["delete part-*", "list_directory "], ids=["after the look", "before the look"])
-def test_files_that_others_add_and_remove_meanwhile_are_reported(written: str) -> None:
+@pytest.mark.parametrize(
+    ("operation", "path"), [("delete", "part-*"), ("list_directory", "")], ids=["after the look", "before the look"]
+)
+def test_files_that_others_add_and_remove_meanwhile_are_reported(operation: str, path: str) -> None:
     """Some are live when the eraser looks into removed files, and are removed thereafter."""
     place = Place(by_name=False)
     store, other = place.store.seen_by("eraser"), place.table("other")
     steps = [
-        once(*written.split(" "), lambda: other.write(pa.table({"name": [NAME], "age": [AGE]}))),
+        once(operation, path, lambda: other.write(pa.table({"name": [NAME], "age": [AGE]}))),
         once("delete", "part-*", lambda: other.delete(f"age = {AGE}")),
     ]
 
