@@ -81,12 +81,10 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   public String token() { return token; }
 
   /** What `Reads` finds: the state that a query reads as that of now, as `states.py` has it. */
-  public synchronized String state() {
-    if (isEarlier) return null;
-    if (hasCounts) return token;
-    String found = Reads.of((Dataset) rows); // of changes
-    return found.isEmpty() ? null : found;
-  }
+  public String state() { return isEarlier || !hasCounts() ? null : token; }
+
+  /** The rows of changes, in whose plan `Reads` finds states; null for a table. */
+  public synchronized Dataset changes() { return hasCounts ? null : (Dataset) rows; }
 
   public StructType schema() { return schema; }
   public Map properties() { return properties; }

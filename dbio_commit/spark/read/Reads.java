@@ -67,9 +67,17 @@ public class Reads extends AbstractPartialFunction {
 
   private void add(Object table) {
     if (!table.getClass().getName().startsWith("dbio_commit.")) return;
-    try { // by its name, since the class is of a room above this one
-      Object state = table.getClass().getMethod("state", new Class[0]).invoke(table, new Object[0]);
-      if (state != null) found.add(prefix + state);
+    Object state = ask(table, "state"), changes = ask(table, "changes");
+    if (state != null) found.add(prefix + state);
+    if (changes != null) {
+      ((LogicalPlan) ((Dataset) changes).queryExecution().analyzed()).collectWithSubqueries(this);
+    }
+  }
+
+  /** The methods are found by name, since the class is of a room above this one. */
+  private static Object ask(Object table, String method) {
+    try {
+      return table.getClass().getMethod(method, new Class[0]).invoke(table, new Object[0]);
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
