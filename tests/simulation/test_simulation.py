@@ -9,7 +9,7 @@ from .mutations import MUTATIONS, find
 from .run import Outcome, in_processes, simulate, simulate_all
 from .world import Violation
 
-SEEDS = [range(5500, 5800), pytest.param(range(300, 2300), marks=pytest.mark.long)]
+SEEDS = [range(2800, 3100), pytest.param(range(300, 2300), marks=pytest.mark.long)]
 
 FAULTS = ("stall", "kill", "503", "403", "409", "time-out, applied", "time-out, not applied", "time-out, applied later",
           "applied, then 403", "own conflict", "listing overtaken", "clock set")  # fmt: skip
@@ -120,7 +120,7 @@ def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds
 
 def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:
     """`make test-long` has 200 seeds. PROTOCOL.md 10.6."""
-    outcome = simulate_all((2, 14, 19, 28), "erasures")  # in which much is erased, and some is not
+    outcome = simulate_all((33, 38, 42, 46), "erasures")  # in which much is erased, and some is not
     assert outcome.events["rows were erased"] >= outcome.runs
     assert outcome.events["an erasure was not complete"]
 
