@@ -15,6 +15,7 @@ RARE = {
     "purge_markers_that_hide_files",
     "take_a_file_that_is_gone_for_an_empty_one",
     "erase_beside_what_began_since",
+    "publish_without_another_look",
 }
 """Mutations that only many seeds, or long ones, find."""
 
