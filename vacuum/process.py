@@ -83,7 +83,7 @@ STOP = "stop"
 """Sent instead of a job: ends the one under way after its current batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)  # not frozen: context managers set the traceback of an exception
 class RunFailed(Exception):
     """A vacuum or a compaction ended without a report: it failed, or its process was killed or died."""
 

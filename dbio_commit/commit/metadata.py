@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.commit.decision import has_start, read_commit
-from dbio_commit.log.listing import SAME_SECOND, read_front, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.listing import is_of_one_table, read_front, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -105,7 +105,7 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
         return None
     fresh = Seen(front.descriptor, read_front(store, front), NO_METADATA)
     seen = replace(_look_anew(store, clock, fresh, front, read_snapshot), looked=looked)
-    if now - front.descriptor.modified >= SAME_SECOND:
+    if is_of_one_table(front, now):
         _remember(store, clock, seen)
     return seen
 
@@ -146,7 +146,7 @@ def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metad
     is_known = seen is not None and seen.entry == entry and seen.metadata.turn >= metadata.turn
     if entry is None or is_known or metadata.turn != settled.log.last_turn or not metadata.turn:
         return
-    if looked.wall - entry.modified >= SAME_SECOND:
+    if is_of_one_table(settled.log, looked.wall):
         fresh = Seen(entry, settled.descriptor, NO_METADATA, looked=looked)
         _remember(store, clock, fresh.as_of(metadata, settled.log))
 

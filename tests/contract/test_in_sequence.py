@@ -129,7 +129,6 @@ def old(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Table:
     table = Table(f"s3://{bucket}/table", s3_server.storage_options)
     table.write(ROWS)
     monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))
-    monkeypatch.setattr(metadata, "SAME_SECOND", timedelta(0))
     metadata._begin_anew()
     MEMORY.forget()
     return table

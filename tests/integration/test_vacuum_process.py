@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -153,21 +154,23 @@ def failure(of: Job) -> RunFailed:
     return raised.value
 
 
-def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
-    """In a new process."""
+@contextmanager
+def new_process() -> Iterator[Processes]:
     workers = Processes()
     try:
-        return workers.vacuum(of, stop=stop)
+        yield workers
     finally:
         workers.rest()
+
+
+def vacuum_in_process(of: Job, *, stop: Event) -> RunSummary:
+    with new_process() as workers:
+        return workers.vacuum(of, stop=stop)
 
 
 def compact_in_process(of: Job, *, stop: Event) -> CompactionSummary:
-    workers = Processes()
-    try:
+    with new_process() as workers:
         return workers.compact(of, stop=stop)
-    finally:
-        workers.rest()
 
 
 class Running:

@@ -7,7 +7,7 @@ those that surely mean the same without Spark (`data/where_exactly`).
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -83,6 +83,7 @@ class Rewrite:
     plan: WritePlan
     snapshot: Snapshot | None
     """None if there is no table yet."""
+    _files: ReadTwice = field(default_factory=ReadTwice, init=False, repr=False, compare=False)
 
     @classmethod
     def of_rows(cls, place: Place, commit: CommitOptions) -> Self:
@@ -151,10 +152,6 @@ class Rewrite:
         """
         with self._files.first(self.plan.place.store, file) as source:
             yield from self._read(source, file, target, rows=rows, anew=False)
-
-    @cached_property
-    def _files(self) -> ReadTwice:
-        return ReadTwice()
 
     def _read(self, source: Any, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
         """`anew`: to write all of them again."""

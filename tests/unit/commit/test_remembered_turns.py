@@ -13,6 +13,7 @@ import pytest
 from dbio_commit.base.errors import StoreError
 from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.turns import take_turn
+from dbio_commit.log import listing
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.spark.vacuum import vacuum_table
@@ -151,7 +152,7 @@ def test_nobody_spins_where_a_holder_is_gone_who_was_to_change_the_partition_col
 @pytest.fixture
 def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     """A table of which this process remembers a turn."""
-    monkeypatch.setattr(schema_module, "SAME_SECOND", timedelta(0))  # so that what is there is remembered at once
+    monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))  # so that what is there is remembered at once
     table = Table.over(Table(tmp_path / "table").store)
     write(table, schema=columns("a"))
     write(table, "overwrite", schema=columns("a"))
