@@ -196,6 +196,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def parquet_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test leaves `enable(parquet=True)` to the next ones, whose plain reads would then be others."""
+    yield
+    if "spark" in request.fixturenames:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession._instantiatedSession  # None on Spark Connect
+        assert session is None or session.conf.get("spark.dbio.reads", None) is None, "use the fixture enabled"
+
+
 @pytest.fixture
 def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
     """The session with `enable(parquet=True)`, for this test only."""

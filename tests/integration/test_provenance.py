@@ -66,7 +66,8 @@ def test_the_functions_record_what_the_caller_says(spark: SparkSession, tmp_path
 
 
 @pytest.mark.long
-def test_sql_and_data_frame_writers_take_settings_and_options(spark: SparkSession, tmp_path: Path) -> None:
+def test_sql_and_data_frame_writers_take_settings_and_options(enabled: SparkSession, tmp_path: Path) -> None:
+    spark = enabled
     dbio.enable(spark, parquet=True, roots={"told": tmp_path})
     name, path = "dbio.told.events", tmp_path / "events"
     options = {"message": SAID["message"], "labels": json.dumps(SAID["labels"])}

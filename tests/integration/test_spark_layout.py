@@ -118,9 +118,9 @@ def test_published_tables_follow(spark: SparkSession, path: str) -> None:
     assert table.check().ok
 
 
-def test_unchanged_code_is_told_how_instead_of_moving_all_rows(spark: SparkSession, moved: str, tmp_path: Path) -> None:
-    dbio.enable(spark, parquet=True, roots=[tmp_path])
-    for writer in (by_kind(spark, 0, 2).write, by_kind(spark, 0, 2).write.partitionBy("day")):
+def test_unchanged_code_is_told_how_instead_of_moving_all_rows(enabled: SparkSession, moved: str, tmp_path: Path) -> None:
+    dbio.enable(enabled, parquet=True, roots=[tmp_path])
+    for writer in (by_kind(enabled, 0, 2).write, by_kind(enabled, 0, 2).write.partitionBy("day")):
         with pytest.raises(dbio.SchemaMismatchError, match=r"mode='overwrite', partition_by="):
             writer.mode("overwrite").parquet(moved)
-    assert ids(dbio.read(spark, moved)) == list(range(12))
+    assert ids(dbio.read(enabled, moved)) == list(range(12))
