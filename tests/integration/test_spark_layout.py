@@ -118,7 +118,9 @@ def test_published_tables_follow(spark: SparkSession, path: str) -> None:
     assert table.check().ok
 
 
-def test_unchanged_code_is_told_how_instead_of_moving_all_rows(enabled: SparkSession, moved: str, tmp_path: Path) -> None:
+def test_unchanged_code_is_told_how_instead_of_moving_all_rows(
+    enabled: SparkSession, moved: str, tmp_path: Path
+) -> None:
     dbio.enable(enabled, parquet=True, roots=[tmp_path])
     for writer in (by_kind(enabled, 0, 2).write, by_kind(enabled, 0, 2).write.partitionBy("day")):
         with pytest.raises(dbio.SchemaMismatchError, match=r"mode='overwrite', partition_by="):
