@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from dbio_commit.base.clock import Clock
@@ -114,11 +115,14 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         if store.put_if_absent(claim_path(number), b""):
             # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
             # have written manifests until now.
-            live = read_live(store, clock, looked)
-            before, wanted = _read(store, look(store).manifests), manifests(live, root)
+            live, before = store.together(
+                partial(read_live, store, clock, looked), lambda: _read(store, look(store).manifests)
+            )
+            wanted = manifests(live, root)
+            made = {claim_path(number): b"", **wanted}
             try:
                 more, less = _write(store, before, wanted, number, Lookout(clock, looked))
-                withdraw_if_dropped(store, live, {claim_path(number): b"", **wanted})
+                _, listing = store.together(partial(withdraw_if_dropped, store, live, made), partial(look, store))
             except OvertakenError:
                 listing, is_last = look(store), False
                 continue
@@ -129,7 +133,6 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
                 live = read_live(store, clock, looked)  # another table, whose manifests were replaced
                 continue
             added, removed = added + more, removed + less
-            listing = look(store)
             is_last = listing.last <= number
             if is_last:
                 older = [entry for other, entry in listing.claims.items() if other < number]
