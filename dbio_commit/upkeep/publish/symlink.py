@@ -79,9 +79,9 @@ class SymlinkListing:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim."""
-        claims = sum(not entry.size for entry in self.claims.values())
-        return claims > 1 or (self.last == 1 and not self.manifests)
+        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim, which is not the
+        first. Earlier publishers left the first one, too."""
+        return self.last == 1 or sum(not entry.size for entry in self.claims.values()) > 1
 
 
 def manifests(live: Live, root: str) -> dict[str, bytes]:
@@ -110,7 +110,9 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         live.refuse_unread()
         if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
-        number = listing.last + 1
+        if not listing.last:
+            store.put_if_absent(claim_path(1), b"")  # stays until this publisher has finished, as the claim before does
+        number = max(listing.last, 1) + 1
         looked = clock.moment()
         if store.put_if_absent(claim_path(number), b""):
             # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may

@@ -246,7 +246,7 @@ def test_of_manifests_those_of_partitions_without_files_go_and_claims_are_few(ta
     table.publish("symlink")
     names = sorted(path for path in memory_of(table).objects if path.startswith("_symlink_format_manifest/"))
     assert names == [
-        "_symlink_format_manifest/.dbio-00000000000000000003",
+        "_symlink_format_manifest/.dbio-00000000000000000004",
         "_symlink_format_manifest/day=2/manifest",
     ]
     assert shown(memory_of(table), Format.SYMLINK) == live(table)
