@@ -94,6 +94,13 @@ class LocalStore(Store):
     def principal(self) -> str:
         return str(os.geteuid())
 
+    def shares_clock(self, other: Store) -> bool:
+        """Two file systems of this machine have its clock. If one is of a server, both must be the same."""
+        if not isinstance(other, LocalStore):
+            return False
+        mounts = [find_mount(store.url) for store in (self, other)]
+        return mounts[0] == mounts[1] or all(it is not None and it.has_clock_of_machine for it in mounts)
+
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """One after the other while the disk answers at once, otherwise in threads.
 

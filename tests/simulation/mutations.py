@@ -51,7 +51,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.files_in_order import FilesInOrder
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
-from dbio_commit.protocol.log import Log, parse_log, settle
+from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
@@ -518,7 +518,8 @@ def list_again_without_a_wait() -> Iterator[None]:
     def list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, object]:
         if second.keys() <= first.committed.keys():
             return first, _ALL_SEEN
-        committed, later = settle({**second, **first.committed}, _committed(store))
+        base = {**second, **first.committed}
+        committed, later = settle(base, _committed(store), newest_of(base))
         return replace(first, committed=committed, later=later), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
@@ -547,7 +548,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
 @mutation("busy", "R3", "I7", first=385)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
-    with patch.object(settled, "_with_earlier_turns", lambda log, checkpoint, read: log):
+    with patch.object(settled, "with_earlier_turns", lambda log, checkpoint, read: log):
         yield
 
 
