@@ -1010,7 +1010,7 @@ def snapshots(
     if not opened:
         return []
     if isinstance(as_of, str) and names.is_tid(as_of):
-        raise InvalidInputError(f"as_of={as_of!r} is the tid of a commit of one table; for several tables, give a time")
+        raise InvalidInputError(f"as_of={as_of!r:.200} is no time, and a tid belongs to one table; give a time")
     for table in opened:
         table.refuse_partition()
     time = None if as_of is None else parse_time(as_of, what="as_of")

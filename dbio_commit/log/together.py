@@ -61,13 +61,7 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
     Raises ObjectNotFoundError if others have deleted what was listed: list the logs again.
     """
     ask_each = listed[0][0].ask_each
-
-    def look(it: tuple[Store, Log]) -> _Look:
-        store, first = it
-        descriptor, second = look_again(store, clock, first)
-        return _Look(store, first, descriptor, second.committed, {})
-
-    looks = ask_each(look, listed)
+    looks = ask_each(lambda it: _look(clock, *it), listed)
     logs = [it.first for it in looks]
     if any(it.has_news for it in looks):
         clock.sleep(max(pause_s(it.store, it.base) for it in looks if it.base))
@@ -79,6 +73,11 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
         if not clock.is_within(began, _MOST_S):
             raise ObjectNotFoundError(f"a day has passed since {listed[0][0].url} was listed; look again")
     return ask_each(lambda it: _read(*it), [*zip(looks, logs, newest, strict=True)])
+
+
+def _look(clock: Clock, store: Store, first: Log) -> _Look:
+    descriptor, second = look_again(store, clock, first)
+    return _Look(store, first, descriptor, second.committed, {})
 
 
 def _counted(looks: Sequence[_Look]) -> list[Log]:

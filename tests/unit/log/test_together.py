@@ -246,7 +246,7 @@ def test_all_tables_are_read_as_of_a_time() -> None:
     assert paths(then) == paths(then.isoformat()) == lake.history[3]
     assert paths(None) == paths(lake.clock.now()) == lake.history[-1]
     tid = lake.facts.snapshot().tid
-    with pytest.raises(InvalidInputError, match="is the tid of a commit of one table; for several tables, give a time"):
+    with pytest.raises(InvalidInputError, match="is no time, and a tid belongs to one table; give a time"):
         dbio.snapshots(lake.tables, tid)
     with pytest.raises(InvalidInputError, match="time zone"):
         dbio.snapshots(lake.tables, "2026-11-20T00:00:00")
