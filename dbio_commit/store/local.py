@@ -95,7 +95,8 @@ class LocalStore(Store):
         return str(os.geteuid())
 
     def shares_clock(self, other: Store) -> bool:
-        """Two file systems of this machine have its clock. If one is of a server, both must be the same."""
+        """Two file systems of this machine have its clock. If one is of a server, both must be the same. On a system
+        that lists no mounts, all disks count as one."""
         if not isinstance(other, LocalStore):
             return False
         mounts = [find_mount(store.url) for store in (self, other)]
