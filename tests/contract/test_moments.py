@@ -1,4 +1,4 @@
-"""Several tables at one moment on each store (PROTOCOL.md 8.5): what a reader sees beside a loader, and its requests."""
+"""Several tables at one moment on each store (PROTOCOL.md 8.5): what a reader sees beside a loader, and requests."""
 
 from threading import Event, Thread
 from unittest.mock import patch

@@ -231,15 +231,16 @@ def _reader(deeds: Deeds, *, reads: int) -> Act:
 def new_world(seed: int, *, trace: bool = False) -> World:
     """The world of a seed, in which nobody acts yet."""
     chance = random.Random(f"{SCENARIO} {seed}")
+    slow = chance.choice((0, 0.3, 0.6))
     risks = Risks(
         stall=chance.choice((0.002, 0.02)),
-        stalls_s=(0.5, 3.0, 60.0, 600.0, HOUR_S),
+        stalls_s=(0.05,) if slow else (0.5, 3.0, 60.0, 600.0, HOUR_S),  # none is longer than what is slow may take
         kill=chance.choice((0, 0.001)),
         lost_answer=chance.choice((0, 0.01)),
         not_applied=chance.choice((0, 0.005)),
         late=chance.choice((0, 0.01)),
         whole_seconds=chance.random() < 0.5,
-        slow=chance.choice((0, 0.3, 0.6)),
+        slow=slow,
     )
     return World(seed, risks, trace=trace)
 

@@ -547,7 +547,7 @@ def read_one_table_after_the_other() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=5)
+@mutation("moments", "R2", "R1", "R3", first=19)
 def look_again_before_all_tables_were_listed() -> Iterator[None]:
     """The second listing of a table begins before the first one of another table has ended."""
     look = together._look
@@ -555,7 +555,7 @@ def look_again_before_all_tables_were_listed() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=3)
+@mutation("moments", "R2", "R1", "R3", first=9)
 def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
     """A later checkpoint than that of the first listing counts, with all that it covers."""
 
@@ -593,7 +593,7 @@ def look_a_third_time_only_where_something_came() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R3", first=8)
+@mutation("moments", "R3", first=25)
 def look_a_third_time_at_once() -> Iterator[None]:
     """The third listings come without a pause, when objects of the time of those before are still to appear."""
     with patch.object(together, "pause_s", lambda store, listed: 0.0):
