@@ -36,6 +36,8 @@ DIMENSIONS, FACTS, OTHERS = range(3)
 PURGE_AFTER = timedelta(seconds=40)
 """Markers go soon: readers trust listings for 30 s."""
 
+_SLEEPS_S = (0.5, 3.0, 60.0, 200.0, 600.0, HOUR_S)
+
 SETTLED_S = 10.0
 """All objects of a time have appeared so long after it."""
 
@@ -188,13 +190,13 @@ def _writer(deeds: Deeds, *, writes: int) -> Act:
     return act
 
 
-def _vacuum(deeds: Deeds, *, runs: int) -> Act:
+def _vacuum(deeds: Deeds, *, waves: int) -> Act:
     def act(world: World, actor: Actor) -> None:
-        for _ in range(runs):
-            _nap(world, actor)
+        for _ in range(waves):
+            actor.clock.sleep(WAVE_S - world.time_s % WAVE_S)
             table = Table.over(world.random.choice(deeds.stores), actor.clock)
             try:
-                vacuum_table(table, VacuumOptions(checkpoint_after=world.random.choice((0, 3))))
+                vacuum_table(table, VacuumOptions(checkpoint_after=0))
             except DbioError as error:
                 give_up(world, actor, "vacuum failed", error)
 
@@ -234,7 +236,7 @@ def new_world(seed: int, *, trace: bool = False) -> World:
     slow = chance.choice((0, 0.3, 0.6))
     risks = Risks(
         stall=chance.choice((0.002, 0.02)),
-        stalls_s=(0.05,) if slow else (0.5, 3.0, 60.0, 600.0, HOUR_S),  # none is longer than what is slow may take
+        stalls_s=(0.05,) if slow else _SLEEPS_S,  # what is slow takes no longer than readers wait
         kill=chance.choice((0, 0.001)),
         lost_answer=chance.choice((0, 0.01)),
         not_applied=chance.choice((0, 0.005)),
@@ -259,8 +261,8 @@ def play(world: World, seed: int) -> None:
         for i in range(3):
             world.spawn(f"loader{i}", _loader(deeds, loads=6))
         for i in range(2):
-            world.spawn(f"reader{i}", _reader(deeds, reads=12))
-            world.spawn(f"vacuum{i}", _vacuum(deeds, runs=3))
+            world.spawn(f"reader{i}", _reader(deeds, reads=12), stalls_s=_SLEEPS_S)
+            world.spawn(f"vacuum{i}", _vacuum(deeds, waves=6))
         world.spawn("writer", _writer(deeds, writes=10))
         world.run()
     last = dict(enumerate(snapshots([Table.over(it, SimClock(world)) for it in deeds.stores])))
