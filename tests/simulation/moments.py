@@ -138,7 +138,8 @@ class TableStore(SimStore):
             self._world.happened(f"purge of {path.rstrip('0123456789')}")
         elif marker and (put := self.deeds.puts.get((self.place, marker.id))) and marker.kind is Kind.COMMITTED:
             body = json.loads(self.objects[path][0])
-            if (body.get("dbio_commit") or {}).get("operation") != "abort":
+            is_abort = (body.get("dbio_commit") or {}).get("operation") == "abort"
+            if put.modified is None and not is_abort:  # else a request that was late brings back what was purged
                 put.added, put.removed = frozenset(body["added"]), frozenset(body["removed"])
                 put.modified = self.objects[path][1]
 
