@@ -95,12 +95,9 @@ class LocalStore(Store):
         return str(os.geteuid())
 
     def shares_clock(self, other: Store) -> bool:
-        """Two file systems of this machine have its clock. If one is of a server, both must be the same. On a system
-        that lists no mounts, all disks count as one."""
-        if not isinstance(other, LocalStore):
-            return False
-        mounts = [find_mount(store.url) for store in (self, other)]
-        return mounts[0] == mounts[1] or all(it is not None and it.has_clock_of_machine for it in mounts)
+        """Within one mount: two file systems may round times in two ways, or be of two servers. On a system that lists
+        no mounts, all disks count as one."""
+        return isinstance(other, LocalStore) and find_mount(self.url) == find_mount(other.url)
 
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """One after the other while the disk answers at once, otherwise in threads.

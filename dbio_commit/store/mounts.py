@@ -43,13 +43,6 @@ class Mount:
         """Whether it is NFS, mounted so that a new name may appear late on other machines."""
         return self.kind in ("nfs", "nfs4") and not {"noac", "lookupcache=none"} <= self.options
 
-    @property
-    def has_clock_of_machine(self) -> bool:
-        """Whether the kernel of this machine certainly gives the times of files. Others may come from a server."""
-        return self.kind in _OF_THIS_MACHINE
-
-
-_OF_THIS_MACHINE = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
 
 _S3, _AZURE = "s3://BUCKET/…", "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…"
 
