@@ -24,7 +24,7 @@ from dbio_commit.store import Store
 
 SURE_S = 30.0
 """A marker is never purged within so many seconds after it has appeared: an erasure waits for 61 s, and vacuum longer
-(PROTOCOL.md 10.4, 10.6)."""
+(PROTOCOL.md 10.4, 10.6). Older ones may be purged while the log is listed, which the second listing shows."""
 
 _MOST_S = 86_400.0
 """A read that takes longer begins again: checkpoints forget transactions after 30 days."""
@@ -37,18 +37,18 @@ class _Look:
     store: Store
     first: Log
     descriptor: Descriptor
-    second: Mapping[str, Entry]
+    second: Log
     third: Mapping[str, Entry]
     """Empty if nobody had to look again."""
 
     @property
     def base(self) -> Mapping[str, Entry]:
         """The markers that were listed before the pause."""
-        return {**self.second, **self.first.committed}
+        return {**self.second.committed, **self.first.committed}
 
     @property
     def has_news(self) -> bool:
-        return not self.second.keys() <= self.first.committed.keys()
+        return not self.second.committed.keys() <= self.first.committed.keys()
 
 
 def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log]]) -> list[Settled]:
@@ -67,7 +67,7 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
         clock.sleep(max(pause_s(it.store, it.base) for it in looks if it.base))
         looks = ask_each(lambda it: replace(it, third=list_committed(it.store)), looks)
         logs = _counted(looks)
-    newest = [it.first for it in looks]
+    newest = [it.second for it in looks]
     if not clock.is_within(began, SURE_S):  # markers may have come and have been purged meanwhile
         newest = ask_each(lambda it: parse_log(it.store.list_log(Kind.CHECKPOINT)), looks)
         if not clock.is_within(began, _MOST_S):
@@ -77,7 +77,7 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
 
 def _look(clock: Clock, store: Store, first: Log) -> _Look:
     descriptor, second = look_again(store, clock, first)
-    return _Look(store, first, descriptor, second.committed, {})
+    return _Look(store, first, descriptor, second, {})
 
 
 def _counted(looks: Sequence[_Look]) -> list[Log]:
@@ -88,12 +88,12 @@ def _counted(looks: Sequence[_Look]) -> list[Log]:
 
 
 def _read(look: _Look, log: Log, newest: Log) -> Settled:
-    """`newest` has the checkpoints as they were listed last."""
+    """`newest` has later checkpoints. They cover all that was purged since the first listing began."""
     store, table_id = look.store, look.descriptor.id
     checkpoint = read_checkpoint(store, log, table_id=table_id)
     log = with_earlier_turns(log, checkpoint, partial(read_in_brief, store, table_id=table_id))
     new = log.uncovered(checkpoint.covered)
-    seen = look.second.keys() | look.third.keys()  # listed after the checkpoint: it has not forgotten them
+    seen = look.second.committed.keys() | look.third.keys()  # listed after the checkpoint: it has not forgotten them
     if not new.keys() <= seen:
         raise ObjectNotFoundError(f"a commit marker of {store.url} was deleted after it was listed; look again")
     if newest.last_checkpoint > log.last_checkpoint:

@@ -344,8 +344,7 @@ class Store(ManyCalls, ABC):
 
     @abstractmethod
     def shares_clock(self, other: "Store") -> bool:
-        """Whether one clock gives the times of objects in both, and rounds them in one way, so that they can be compared
-        (PROTOCOL.md 8.5)."""
+        """Whether one clock gives the times of objects in both, and rounds them in one way (PROTOCOL.md 8.5)."""
 
     @property
     def principal(self) -> str:

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from itertools import count
 from unittest.mock import patch
 
-from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.errors import DbioError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.commit import begin
+from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.commit.probe import _PROBED
+from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
@@ -204,6 +206,29 @@ def _vacuum(deeds: Deeds, *, waves: int) -> Act:
     return act
 
 
+def _eraser(deeds: Deeds, *, runs: int) -> Act:
+    """Purges markers of any age by new checkpoints, as an erasure does: sooner than vacuum."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(runs):
+            actor.clock.sleep(WAVE_S - world.time_s % WAVE_S + world.random.uniform(0, 1.0))
+            store = world.random.choice(deeds.stores)
+            old = world.stamp - timedelta(seconds=61)
+            try:
+                snapshot = read_snapshot(store, actor.clock)
+                names_of = [write_checkpoint(store, actor.clock, snapshot, again=True) for _ in range(2)]
+                if all(names_of):
+                    purged = [tid for tid, it in snapshot.log.committed.items() if it.modified < old]
+                    store.delete_many([names.started(tid) for tid in purged])
+                    store.delete_many([names.committed(tid) for tid in purged])
+            except ObjectNotFoundError:
+                world.note(actor.name, "others have purged what it wants to purge")
+            except DbioError as error:
+                give_up(world, actor, "no erasure", error)
+
+    return act
+
+
 def _reader(deeds: Deeds, *, reads: int) -> Act:
     def act(world: World, actor: Actor) -> None:
         for _ in range(reads):
@@ -264,6 +289,7 @@ def play(world: World, seed: int) -> None:
         for i in range(2):
             world.spawn(f"reader{i}", _reader(deeds, reads=12), stalls_s=_SLEEPS_S)
             world.spawn(f"vacuum{i}", _vacuum(deeds, waves=6))
+        world.spawn("eraser", _eraser(deeds, runs=8))
         world.spawn("writer", _writer(deeds, writes=10))
         world.run()
     last = dict(enumerate(snapshots([Table.over(it, SimClock(world)) for it in deeds.stores])))

@@ -600,6 +600,19 @@ def look_a_third_time_at_once() -> Iterator[None]:
         yield
 
 
+@mutation("moments", "R2", "R1", "R3", "I6")
+def take_no_look_at_checkpoints_that_came() -> Iterator[None]:
+    """A reader of several tables does not look whether a new checkpoint covers what was purged during a listing."""
+    look = together._look
+
+    def without(clock: Clock, store: Store, first: Log) -> together._Look:
+        found = look(clock, store, first)
+        return replace(found, second=replace(found.second, checkpoints={}))
+
+    with patch.object(together, "_look", without):
+        yield
+
+
 @mutation("moments", "R2", "R1", "R3", "I6", first=13)
 def trust_listings_for_hours() -> Iterator[None]:
     """A reader that slept between its listings does not look whether markers have come and were purged meanwhile."""

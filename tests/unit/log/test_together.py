@@ -35,6 +35,14 @@ class DiskLike(MemoryStore):
         return found
 
 
+class KeyOrder(MemoryStore):
+    """Lists checkpoints first, and others may act before it lists the rest: the order of an object store."""
+
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        found = [] if prefixes == (Kind.COMMITTED,) else [*super().list_log(Kind.CHECKPOINT)]
+        return found + [it for it in super().list_log(*prefixes) if not it.path.startswith(Kind.CHECKPOINT)]
+
+
 class Lake:
     """Two tables in one store, and all states that they have had together."""
 
@@ -224,6 +232,24 @@ def test_what_was_purged_between_the_listings_of_a_reader_that_sleeps_is_not_mis
 
         lake.before_call(act)
         assert lake.read() in lake.history, number
+
+
+def test_a_marker_that_an_erasure_purges_during_the_first_listing_is_not_missed() -> None:
+    """PROTOCOL.md 10.6: an erasure waits for no age of its checkpoint."""
+    for number in range(12):
+        lake = Lake(KeyOrder)
+        lake.write_both()
+        lake.clock.advance(timedelta(minutes=5))
+
+        def act(call: int, lake: Lake = lake, number: int = number) -> None:
+            if call == number:
+                for table, store in zip(lake.tables, lake.stores, strict=True):
+                    table.checkpoint()
+                    for path in [it for it in store.objects if it.startswith((Kind.STARTED, Kind.COMMITTED))]:
+                        del store.objects[path]
+
+        lake.before_call(act)
+        assert lake.read() == lake.history[-1], number
 
 
 def test_a_marker_that_is_always_withdrawn_ends_with_an_error() -> None:
