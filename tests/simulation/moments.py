@@ -259,7 +259,7 @@ def _reader(deeds: Deeds, *, reads: int) -> Act:
 def new_world(seed: int, *, trace: bool = False) -> World:
     """The world of a seed, in which nobody acts yet."""
     chance = random.Random(f"{SCENARIO} {seed}")
-    slow = chance.choice((0, 0.3, 0.6))
+    slow = chance.choice((0, 0.8))
     risks = Risks(
         stall=chance.choice((0.002, 0.02)),
         stalls_s=(0.05,) if slow else _SLEEPS_S,  # what is slow takes no longer than readers wait

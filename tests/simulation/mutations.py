@@ -547,7 +547,7 @@ def read_one_table_after_the_other() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3")
+@mutation("moments", "R2", "R1", "R3", first=19)
 def look_again_before_all_tables_were_listed() -> Iterator[None]:
     """The second listing of a table begins before the first one of another table has ended."""
     look = together._look
@@ -555,7 +555,7 @@ def look_again_before_all_tables_were_listed() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3")
+@mutation("moments", "R2", "R1", "R3", first=1)
 def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
     """A later checkpoint than that of the first listing counts, with all that it covers."""
 
@@ -567,7 +567,7 @@ def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=1)
+@mutation("moments", "R2", "R1", "R3", first=6)
 def end_each_table_with_its_own_newest_commit() -> Iterator[None]:
     """The newest marker of a table decides what counts there, and not that of all tables."""
 
@@ -581,7 +581,7 @@ def end_each_table_with_its_own_newest_commit() -> Iterator[None]:
 _COUNTED = together._counted
 
 
-@mutation("moments", "R2", "R1", "R3", first=16)
+@mutation("moments", "R2", "R1", "R3", first=8)
 def look_a_third_time_only_where_something_came() -> Iterator[None]:
     """A table whose second listing shows nothing new counts as its first one shows it."""
 
@@ -593,27 +593,14 @@ def look_a_third_time_only_where_something_came() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R3", first=9)
+@mutation("moments", "R3", first=62)
 def look_a_third_time_at_once() -> Iterator[None]:
     """The third listings come without a pause, when objects of the time of those before are still to appear."""
     with patch.object(together, "pause_s", lambda store, listed: 0.0):
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", "I6")
-def take_no_look_at_checkpoints_that_came() -> Iterator[None]:
-    """A reader of several tables does not look whether a new checkpoint covers what was purged during a listing."""
-    look = together._look
-
-    def without(clock: Clock, store: Store, first: Log) -> together._Look:
-        found = look(clock, store, first)
-        return replace(found, second=replace(found.second, checkpoints={}))
-
-    with patch.object(together, "_look", without):
-        yield
-
-
-@mutation("moments", "R2", "R1", "R3", "I6", first=13)
+@mutation("moments", "R2", "R1", "R3", "I6", first=25)
 def trust_listings_for_hours() -> Iterator[None]:
     """A reader that slept between its listings does not look whether markers have come and were purged meanwhile."""
     with patch.object(together, "SURE_S", 7 * 86_400.0):
