@@ -10,12 +10,15 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError, StoreError, TableNotFoundError
+from dbio_commit.log.together import SURE_S
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
 from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.erase.run import WAIT_S
+from dbio_commit.upkeep.vacuum.plan import METADATA_RETENTION
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.faults import calls_to
 from tests.tiny_parts import in_both_forms
@@ -250,6 +253,10 @@ def test_a_marker_that_an_erasure_purges_during_the_first_listing_is_not_missed(
 
         lake.before_call(act)
         assert lake.read() == lake.history[-1], number
+
+
+def test_no_purge_comes_as_soon_as_readers_trust_their_listings() -> None:
+    assert 2 * SURE_S <= min(WAIT_S, METADATA_RETENTION.total_seconds())  # as by PROTOCOL.md 10.6 and 10.4
 
 
 def test_a_marker_that_is_always_withdrawn_ends_with_an_error() -> None:
