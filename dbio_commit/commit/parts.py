@@ -79,7 +79,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
     cut = plan_cut(new.files.num_rows, before.cuts, LIMITS)
     pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
-    with _PartWriter(store, number) as writer:
+    with PartWriter(store, number) as writer:
         written = [*writer.write("files", pieces), *writer.write("commits", [Piece([commits])])]
         del new, commits, pieces  # before parts are merged
         return _merged(writer, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
@@ -113,7 +113,7 @@ def write_changes(
     change = Forgetting(before.commits, snapshot.news, snapshot.transactions, gone)
     written: list[Part] = []
     some = _Collected()
-    with _PartWriter(store, number) as writer:
+    with PartWriter(store, number) as writer:
         for new in change.slices():
             some.add(new)
             if some.count >= MOST_ROWS_AT_ONCE:
@@ -163,7 +163,7 @@ class _Collected:
 
 
 def _merged(
-    writer: "_PartWriter",
+    writer: "PartWriter",
     log: Log,
     before: Checkpoint,
     checkpoint: Checkpoint,
@@ -240,7 +240,7 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
     )
 
 
-class _PartWriter:
+class PartWriter:
     """Writes the parts of one checkpoint. If its block fails, as it does if an erasure has purged what the block reads,
     it deletes every object that it has put, or may have put."""
 

@@ -1155,8 +1155,8 @@ def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
         own = [it for it in root.parts if names.part_number(it.name) == root.number]
         lost.setdefault(store.identity + store.principal, []).extend(own)
 
-    def mutated(store: Store, *arguments: Any, **options: Any) -> Checkpoint:
-        root = right(store, *arguments, **options)
+    def mutated(writer: parts.PartWriter, *arguments: Any, **options: Any) -> Checkpoint:
+        root, store = right(writer, *arguments, **options), writer.store
         return replace(root, parts=(*root.parts, *lost.pop(store.identity + store.principal, ())))
 
     with patch.object(checkpoints, "withdraw_parts", leave), patch.object(parts, "_merged", mutated):
