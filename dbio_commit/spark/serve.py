@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.spark.api import enable
-from dbio_commit.spark.catalog.answers import advise_clients
+from dbio_commit.spark.catalog.answers import advise_clients, leave_session_catalog
 from dbio_commit.spark.catalog.reads import enable_reads
 from dbio_commit.spark.catalog.roots import named_roots
 from dbio_commit.spark.session.conf import is_connect, java_class
@@ -149,6 +149,7 @@ class Server:
         return lambda: service.stop(nothing, nothing)
 
     def _start_thrift(self) -> Any:
+        leave_session_catalog(self._spark)
         session: Any = self._spark._jsparkSession
         # Hive's client starts a Derby database in memory, which would write derby.log to the working directory.
         java_class(self._spark._jvm, "java.lang.System").setProperty("derby.stream.error.file", os.devnull)

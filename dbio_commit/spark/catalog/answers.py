@@ -294,6 +294,14 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
         spark.sparkContext._jsc.sc().conf().set(name, value)  # later sessions begin with it
 
 
+def leave_session_catalog(spark: SparkSession) -> None:
+    """From now on, new sessions have Spark's own catalog as it is. Those of Thrift load it by a class loader of Hive,
+    which has no class of this package."""
+    if spark.conf.get(_SESSION_SETTING, None) == _SESSION_CATALOG:
+        spark.conf.unset(_SESSION_SETTING)
+        spark.sparkContext._jsc.sc().conf().remove(_SESSION_SETTING)
+
+
 def advise_clients(spark: SparkSession) -> None:
     """From now on, new sessions add to Spark's errors what to type instead of statements of other formats.
 
