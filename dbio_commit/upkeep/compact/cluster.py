@@ -14,6 +14,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.options import Compression
 from dbio_commit.commit.write.spill import Spill, Waiting, spill_directory
 from dbio_commit.data import encoding
 from dbio_commit.data.data_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, collect
@@ -75,7 +76,7 @@ class _Clustering:
             self._refuse_stop()
             table = pa.Table.from_batches(waiting[piece].batches(spill), schema=self._work.schema(self._store.url))
             name = partial(file_name, self._work, self._bin.directory, task=self._number, attempt=0, number=piece)
-            written.append(write_piece(self._store, self._work, table, name, known))
+            written.extend(write_piece(self._store, self._work, table, name, known))
 
         try:
             self._store.in_parallel(write, [i for i, it in enumerate(waiting) if it.rows], at_once=self._at_once)
@@ -121,10 +122,12 @@ def divided(store: Store, work: Work, files: Sequence[DataFile], tree: Tree) -> 
         yield from divide(tree, table)
 
 
-def write_piece(store: Store, work: Work, table: pa.Table, name: Callable[..., str], known: Known) -> FileInfo:
+def write_piece(
+    store: Store, work: Work, table: pa.Table, name: Callable[[Compression], str], known: Known
+) -> Sequence[FileInfo]:
     """Writes the rows of one new file. Raises InvalidInputError, StoreError."""
     with_nan = encoding.columns_with_nan(table)
-    return write_file(store, work, name, in_order(table, work), no_statistics=with_nan, known=lambda: known)
+    return [write_file(store, work, name, in_order(table, work), no_statistics=with_nan, known=lambda: known)]
 
 
 # --- the local disk -----------------------------------------------------------------------------------------------
