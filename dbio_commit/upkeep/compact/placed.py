@@ -13,29 +13,25 @@ from dbio_commit.upkeep.compact.runs import Placed, range_of
 
 
 def placed_files(
-    snapshot: Snapshot, columns: Mapping[str, Any], cluster_by: Sequence[str], *, anew: Collection[str], full: bool
+    snapshot: Snapshot, columns: Mapping[str, Any], cluster_by: Sequence[str], *, anew: Collection[str] = ()
 ) -> Iterator[Placed]:
-    """The files of the snapshot. The files with the paths `anew` are loose in any case.
-
-    Leaves out files that are clustered by other columns, unless they are `anew`, or all are wanted (`full`). Reads no
-    data files.
-    """
+    """The files of the snapshot. The files with the paths `anew` are loose in any case. Reads no data files."""
     live = LiveFiles.of(snapshot.files)
     decided = {it.tid: it for it in replace(snapshot, files=live).of_files}
     types = column_types(columns)
-    wanted, rows = [(name, types[name]) for name in cluster_by], {file.path: file for file in live}
+    wanted, files = [(name, types[name]) for name in cluster_by], {file.path: file for file in live}
     for added in live.by_transaction:
         own = clustered_by(decided.get(added.tid or ""))
         is_run = is_same(own, cluster_by)
         for path, facts in facts_in(added, decided, wanted):
             is_loose = not own or path in anew
-            if is_loose or is_run or full:
-                yield Placed(
-                    file=rows[path],
-                    rows=facts[0].rows,
-                    ranges=tuple(map(range_of, facts)),
-                    run=None if is_loose or not is_run else added.tid,
-                )
+            yield Placed(
+                file=files[path],
+                rows=facts[0].rows,
+                ranges=tuple(map(range_of, facts)),
+                run=added.tid if is_run and not is_loose else None,
+                is_other=not is_run and not is_loose,
+            )
 
 
 def clustered_by(commit: Decided | None) -> Sequence[str]:

@@ -85,7 +85,7 @@ def compact(
     if clustered:
         clustered = along = fitted_columns(snapshot.settings, columns, snapshot.partition_columns, where=store.url)
         bins = plan_groups(
-            placed_files(chosen, columns, clustered, anew=anew, full=options.full),
+            placed_files(chosen, columns, clustered, anew=anew),
             target_size=options.target_size,
             most=options.most or most,
             min_files=options.min_files,

@@ -57,6 +57,8 @@ class Placed:
     """For each column of `cluster_by`."""
     run: str | None = None
     """The transaction of its run; None if it is loose."""
+    is_other: bool = False
+    """Whether other columns have clustered it. Then it has no run."""
 
     @property
     def size(self) -> int:
@@ -70,11 +72,13 @@ def plan_groups(
     """The groups of files to rewrite, each within one partition. Nothing is rewritten where nothing is loose.
 
     New files have about `target_size` bytes, and at most `most` bytes are rewritten together. If fewer than `min_files`
-    files of a partition are loose, they stay as they are. `full`: all files are rewritten, as if they were loose.
+    files of a partition are loose, they stay as they are, as files do that other columns have clustered. `full`: all
+    files are rewritten, as if they were loose.
     """
     by_directory: dict[str, list[Placed]] = {}
     for it in files:
-        by_directory.setdefault(names.split(it.file.path)[0], []).append(it)
+        if full or not it.is_other:
+            by_directory.setdefault(names.split(it.file.path)[0], []).append(it)
     groups: list[list[Placed]] = []
     for _, own in sorted(by_directory.items()):
         loose = [it for it in own if full or it.run is None]

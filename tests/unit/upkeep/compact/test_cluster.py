@@ -28,9 +28,10 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol.names import Kind
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.compact import run
+from dbio_commit.upkeep.compact import run, spread
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import STOPPED
+from dbio_commit.upkeep.report.health import look
 from tests.faults import Killed, Killer, heal, once
 from tests.histories import History, in_order
 from tests.tiny_parts import tiny_parts
@@ -384,3 +385,59 @@ def test_killed_at_any_call_it_leaves_the_rows_as_they_were(clock: ManualClock) 
         if not killer.dead:
             assert calls > 20
             return
+
+
+# --- how well it is clustered ---------------------------------------------------------------------------------------
+
+
+def test_check_and_report_say_in_what_share_of_the_bytes_a_value_is_and_what_is_loose(table: Table) -> None:
+    put(table, *range(8))
+    assert table.check().clustering is None
+    table.set({"cluster_by": "day,part"})
+    before = table.check().clustering
+    assert before is not None
+    assert (before.loose_files, before.runs, [round(it) for it in before.shares]) == (8, 0, [1, 1])
+    assert before.useless == ()  # a compaction will help
+    table.compact(TARGET)
+    after = table.check().clustering
+    assert after is not None
+    assert (after.loose_files, after.other_files, after.runs) == (0, 0, 1)
+    assert all(0.15 < share < 0.6 for share in after.shares)
+    put(table, 8)
+    table.set({"cluster_by": "id"})
+    other = table.check()
+    assert other.ok
+    assert other.clustering is not None
+    assert other.clustering.loose_files == 1
+    assert other.clustering.other_files > 4
+    health = look(table.snapshot(), at=table.clock.now(), vacuumed="")
+    assert health.clustering == other.clustering.sentences()
+    assert any("which stay until a compaction with `full`" in line for line in health.clustering)
+
+
+def test_check_names_a_column_that_is_gone_and_one_that_does_not_help(table: Table) -> None:
+    values = pa.table({"flag": [True] * 20_000, "id": Random(3).sample(range(20_000), 20_000)})
+    table.write(values)
+    table.set({"cluster_by": "flag,id"})
+    table.compact(10_000)
+    found = table.check().clustering
+    assert found is not None
+    assert found.useless == ["flag"]
+    assert "conditions on flag leave out hardly any file: name another column in cluster_by" in found.sentences()
+    table.write(pa.table({"flag": [True]}), mode="overwrite")
+    gone = table.check()
+    assert gone.clustering is not None
+    assert gone.ok
+    assert "cannot be clustered by 'id': the table has no such column" in gone.clustering.problem
+    assert look(table.snapshot(), at=table.clock.now(), vacuumed="").clustering == [gone.clustering.problem]
+
+
+def test_shares_are_those_of_some_files_of_a_large_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    clustered(table)
+    all_files = table.check().clustering
+    monkeypatch.setattr(spread, "MOST_FILES", 4)
+    some = table.check().clustering
+    assert all_files is not None
+    assert some is not None
+    assert len(some.shares) == 2
+    assert (some.runs, some.loose_files) == (all_files.runs, 0)
