@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
+from tests import spark35
 from tests.histories import History, in_order
 
 TARGET = 8_000
@@ -60,3 +62,45 @@ def test_a_file_that_cannot_be_read_leaves_its_group(spark: SparkSession, tmp_pa
     (tmp_path / "table" / table.snapshot().files[0].path).write_bytes(b"no parquet")
     (left,) = dbio.compact(spark, path, target_size=3000).left
     assert "cannot be read as Parquet" in left.reason
+
+
+def clustered_by(path: Path) -> str | None:
+    return dbio.Table(path).settings().get("cluster_by")
+
+
+def test_sql_says_by_what_a_table_is_clustered_in_properties(spark: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(spark)
+    path, name = tmp_path / "table", f"dbio.`{tmp_path / 'table'}`"
+    spark.sql(
+        f"CREATE TABLE {name} (id BIGINT, Day DATE, m INT) PARTITIONED BY (m) TBLPROPERTIES ('cluster_by' = 'day')"
+    )
+    assert clustered_by(path) == '["Day"]'
+    with pytest.raises(dbio.InvalidInputError, match="cannot be clustered by 'm': it is a partition column"):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('cluster_by' = 'id,m')")
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('cluster_by')")
+    assert clustered_by(path) is None
+
+
+@pytest.mark.skipif(spark35.IS_USED, reason="CLUSTER BY of a table is there since Spark 4.0")
+def test_sql_clusters_a_table_by_columns_and_by_none(spark: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(spark)
+    path, name = tmp_path / "table", f"dbio.`{tmp_path / 'table'}`"
+    spark.sql(
+        f'CREATE TABLE {name} (id BIGINT, Day DATE, `a "b` STRING, inner STRUCT<x: INT>) CLUSTER BY (day, `a "b`)'
+    )
+    assert clustered_by(path) == '["Day", "a \\"b"]'
+    assert dbio.Table(path).snapshot().partition_columns == ()
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY (ID)")
+    assert clustered_by(path) == '["id"]'
+    with pytest.raises(dbio.InvalidInputError, match=r"cannot be clustered by 'inner': it is nested \(struct\)"):
+        spark.sql(f"ALTER TABLE {name} CLUSTER BY (inner)")
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY NONE")
+    assert clustered_by(path) is None
+    spark.sql(f"CREATE OR REPLACE TABLE {name} CLUSTER BY (k) AS SELECT id, hash(id) AS k FROM range(3000)")
+    assert clustered_by(path) == '["k"]'
+    spark.range(2000).selectExpr("id", "hash(id) AS k").writeTo(name).clusterBy("id").createOrReplace()
+    assert clustered_by(path) == '["id"]'
+    call = f"CALL dbio.system.compact(table => '{name}', target_size => 3000, full => true, most => 1000000)"
+    (done,) = spark.sql(call).collect()
+    assert done.files_after > done.files_before
+    assert dbio.Table(path).count() == 2000
