@@ -296,7 +296,7 @@ class Iceberg(BySql):
     def cluster_run(
         self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
     ) -> None:
-        """Iceberg has no rule for which files it orders: it is told to take all, each time."""
+        """Iceberg has no rule for which files it orders, so this names all of them, each time."""
         names = ", ".join(columns)
         spark.sql(
             f"CALL iceberg.system.rewrite_data_files(table => 'bench.{table}', strategy => 'sort', "

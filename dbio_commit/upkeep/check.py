@@ -37,7 +37,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
 from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
-from dbio_commit.upkeep.compact.spread import Clustering, Spread
+from dbio_commit.upkeep.compact.spread import Clustering, SpreadCount
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
 from dbio_commit.upkeep.publish import (
@@ -317,7 +317,7 @@ def _look_at_table(root: TableRoot) -> _Found:
     removers: dict[str, str] = {}
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
-    spread = Spread(metadata.settings, metadata.schema, layout, where=store.url)
+    spread = SpreadCount(metadata.settings, metadata.schema, layout, where=store.url)
     for some in compare_table(store, snapshot, found.files):
         spread.add(some)
         files = LiveFiles.of(some.files)

@@ -1611,6 +1611,8 @@ DIRECTORY_SCOPE = [
     interrupted_adoption,
     foreign_files,
 ]
+
+
 def clustered() -> Iterable[Case]:
     t = OurTable("clustered", "A compaction that names columns: a reader takes the files, whatever these are.")
     first, second, one, last = t.data(P), t.data(Q), t.data(R), t.data(S)

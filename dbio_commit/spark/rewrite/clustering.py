@@ -25,7 +25,7 @@ from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.cluster import divided, sampling, take_sample, write_piece
 from dbio_commit.upkeep.compact.cut import Tree, cut_rows
 from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.reading import Known, Work
+from dbio_commit.upkeep.compact.reading import SourceFacts, Work
 from dbio_commit.upkeep.compact.rewrite import (
     BinOutcome,
     check_rows,
@@ -38,7 +38,7 @@ from dbio_commit.upkeep.compact.rewrite import (
 _TASKS = 4
 """At most so many tasks for each core read files."""
 
-Batches = Iterator[pa.RecordBatch]
+ArrowBatches = Iterator[pa.RecordBatch]
 
 
 def cluster_in_tasks(spark: SparkSession, table: Table, work: Work, bin: Bin, *, number: int) -> BinOutcome:
@@ -55,22 +55,22 @@ def cluster_in_tasks(spark: SparkSession, table: Table, work: Work, bin: Bin, *,
     return outcome_of(number, write)
 
 
-def _over_files(spark: SparkSession, bin: Bin, run: Callable[[Batches], Batches], columns: str) -> DataFrame:
+def _over_files(spark: SparkSession, bin: Bin, run: Callable[[ArrowBatches], ArrowBatches], columns: str) -> DataFrame:
     """What the function makes of the places of files, some of them in each task."""
     tasks = min(len(bin.files), _TASKS * parallelism(spark))
     return spark.range(0, len(bin.files), 1, tasks).mapInArrow(ForWorkers(run), columns)
 
 
-def _places(batches: Batches) -> list[int]:
+def _places(batches: ArrowBatches) -> list[int]:
     """The places of the files of a task."""
     found: list[Any] = [*chain.from_iterable(batch.column(0).to_pylist() for batch in batches)]
     return found
 
 
-def _sample(spark: SparkSession, table: Table, work: Work, bin: Bin) -> tuple[pa.Table, Known]:
+def _sample(spark: SparkSession, table: Table, work: Work, bin: Bin) -> tuple[pa.Table, SourceFacts]:
     stride, starts = sampling(bin)
 
-    def sample_some(batches: Batches) -> Batches:
+    def sample_some(batches: ArrowBatches) -> ArrowBatches:
         if places := _places(batches):
             files, own = [bin.files[it] for it in places], [starts[it] for it in places]
             found, known = take_sample(table.store, work, files, own, stride)
@@ -87,17 +87,17 @@ def _sample(spark: SparkSession, table: Table, work: Work, bin: Bin) -> tuple[pa
     full = work.schema(table.url)
     schema = pa.schema([full.field(name) for name in work.cluster_by])
     found = [unpack_batch(bytes(it), schema) for row in rows for it in row.sample]
-    known = sum((msgspec.json.decode(row.known, type=Known) for row in rows), Known())
+    known = sum((msgspec.json.decode(row.known, type=SourceFacts) for row in rows), SourceFacts())
     return pa.Table.from_batches(found, schema=schema), known
 
 
 def _write(
-    spark: SparkSession, table: Table, work: Work, bin: Bin, number: int, tree: Tree, known: Known
+    spark: SparkSession, table: Table, work: Work, bin: Bin, number: int, tree: Tree, known: SourceFacts
 ) -> list[FileInfo]:
     routes = _routes(spark, bin.pieces)
     pieces = {route: piece for piece, route in enumerate(routes)}
 
-    def read_some(batches: Batches) -> Batches:
+    def read_some(batches: ArrowBatches) -> ArrowBatches:
         places = _places(batches)
         files = [bin.files[it] for it in places]
         for i, (piece, rows) in enumerate(divided(table.store, work, files, tree) if files else ()):
@@ -113,7 +113,7 @@ def _write(
                 names=["route", "first", "step", "packed"],
             )
 
-    def write_some(batches: Batches) -> Batches:
+    def write_some(batches: ArrowBatches) -> ArrowBatches:
         from pyspark import TaskContext
 
         context = TaskContext.get()

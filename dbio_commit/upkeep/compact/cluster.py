@@ -24,7 +24,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.cut import Tree, cut_rows, divide
 from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.reading import Known, Reading, Work
+from dbio_commit.upkeep.compact.reading import Reading, SourceFacts, Work
 from dbio_commit.upkeep.compact.report import STOPPED
 from dbio_commit.upkeep.compact.rewrite import BinOutcome, check_rows, file_name, in_order, outcome_of, write_file
 from dbio_commit.upkeep.figures import size_text
@@ -69,7 +69,7 @@ class _Clustering:
         check_rows(self._store, self._bin, files, known.rows)
         return files
 
-    def _write(self, waiting: Sequence[Waiting], spill: Spill, known: Known) -> list[FileInfo]:
+    def _write(self, waiting: Sequence[Waiting], spill: Spill, known: SourceFacts) -> list[FileInfo]:
         written: list[FileInfo] = []
 
         def write(piece: int) -> None:
@@ -98,7 +98,7 @@ def sampling(bin: Bin) -> tuple[int, list[int]]:
 
 def take_sample(
     store: Store, work: Work, files: Sequence[DataFile], starts: Sequence[int], stride: int
-) -> tuple[pa.Table, Known]:
+) -> tuple[pa.Table, SourceFacts]:
     """The values of `cluster_by` in some rows of the files, and what their footers say.
 
     Raises InvalidInputError, ObjectNotFoundError, StoreError.
@@ -123,7 +123,7 @@ def divided(store: Store, work: Work, files: Sequence[DataFile], tree: Tree) -> 
 
 
 def write_piece(
-    store: Store, work: Work, table: pa.Table, name: Callable[[Compression], str], known: Known
+    store: Store, work: Work, table: pa.Table, name: Callable[[Compression], str], known: SourceFacts
 ) -> Sequence[FileInfo]:
     """Writes the rows of one new file. Raises InvalidInputError, StoreError."""
     with_nan = encoding.columns_with_nan(table)

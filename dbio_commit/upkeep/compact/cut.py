@@ -17,7 +17,7 @@ from dbio_commit.upkeep.compact.z_order import dense_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class Box:
     """The rows of one file, or of several if all of its rows have the same values."""
 
     first: int
@@ -26,7 +26,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RowCut:
     """A place at which rows are divided in two."""
 
     column: str
@@ -36,7 +36,7 @@ class Cut:
     rest: "Tree"
 
 
-Tree = Leaf | Cut
+Tree = Box | RowCut
 
 
 def cut_rows(sample: pa.Table, pieces: int) -> Tree:
@@ -83,17 +83,17 @@ class _Column:
 
 def _cut(columns: Sequence[_Column], rows: Any, first: int, pieces: int) -> Tree:
     if pieces < 2 or not len(rows):
-        return Leaf(first, pieces)
+        return Box(first, pieces)
     spans = [column.span(column.ranks[rows]) for column in columns]
     if not any(spans):
-        return Leaf(first, pieces)
+        return Box(first, pieces)
     column = columns[spans.index(max(spans))]
     ranks = column.ranks[rows]
     at = _nearest_edge(np.sort(ranks), len(rows) * (pieces // 2) // pieces)
     order = np.argsort(ranks, kind="stable")
     below, rest = np.sort(rows[order[:at]]), np.sort(rows[order[at:]])
     own = min(max(round(pieces * at / len(rows)), 1), pieces - 1)
-    return Cut(
+    return RowCut(
         column.name,
         column.value(int(rows[order[at]])),
         _cut(columns, below, first, own),
@@ -108,14 +108,14 @@ def _nearest_edge(ranks: Any, wanted: int) -> int:
 
 
 def _names(tree: Tree) -> list[str]:
-    if isinstance(tree, Leaf):
+    if isinstance(tree, Box):
         return []
     return [*dict.fromkeys([tree.column, *_names(tree.below), *_names(tree.rest)])]
 
 
 def _divide(tree: Tree, table: pa.Table, keys: pa.Table, places: Any) -> Iterator[tuple[int, pa.Table]]:
     """`keys` are the values of the rows at these places of the table; None is all rows."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, Box):
         count = table.num_rows if places is None else len(places)
         ends = [count * (i + 1) // tree.count for i in range(tree.count)]
         for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):

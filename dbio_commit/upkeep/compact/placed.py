@@ -9,12 +9,12 @@ from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.state import LiveFiles
-from dbio_commit.upkeep.compact.runs import Placed, range_of
+from dbio_commit.upkeep.compact.runs import PlacedFile, range_of
 
 
 def placed_files(
     snapshot: Snapshot, columns: Mapping[str, Any], cluster_by: Sequence[str], *, anew: Collection[str] = ()
-) -> Iterator[Placed]:
+) -> Iterator[PlacedFile]:
     """The files of the snapshot. The files with the paths `anew` are loose in any case. Reads no data files."""
     live = LiveFiles.of(snapshot.files)
     decided = {it.tid: it for it in replace(snapshot, files=live).of_files}
@@ -25,7 +25,7 @@ def placed_files(
         is_run = is_same(own, cluster_by)
         for path, facts in facts_in(added, decided, wanted):
             is_loose = not own or path in anew
-            yield Placed(
+            yield PlacedFile(
                 file=files[path],
                 rows=facts[0].rows,
                 ranges=tuple(map(range_of, facts)),

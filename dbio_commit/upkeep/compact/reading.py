@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class SourceFacts:
     """What the footers of files say that matters for new files with their rows."""
 
     rows: int = 0
@@ -66,9 +66,9 @@ class Known:
     version: str | None = None
     """The lowest of these versions."""
 
-    def __add__(self, other: "Known") -> "Known":
+    def __add__(self, other: "SourceFacts") -> "SourceFacts":
         versions = [it for it in (self.version, other.version) if it]
-        return Known(
+        return SourceFacts(
             rows=self.rows + other.rows,
             codec=self.codec or other.codec,
             is_of_spark=self.is_of_spark and other.is_of_spark,
@@ -89,7 +89,7 @@ class Reading:
         """`schema` has the table's columns without partition columns."""
         self._store, self._schema, self._files = store, schema, files
         self._partition = names.parse_partition(names.split(files[0].path)[0])
-        self.known = Known()
+        self.known = SourceFacts()
 
     def batches(
         self, target: pa.Schema, open: Callable[[Store, DataFile], Any] = open_file
@@ -98,7 +98,7 @@ class Reading:
 
         Raises InvalidInputError, ObjectNotFoundError, StoreError.
         """
-        self.known = Known()
+        self.known = SourceFacts()
         with closing(opened_ahead(self._store, self._files, open)) as opened:
             for place, (file, source) in enumerate(zip(self._files, opened, strict=True)):
                 with source:
@@ -122,7 +122,7 @@ class Reading:
         codec, version = None, spark_version(footer)
         if self.known.codec is None and footer.num_row_groups and footer.num_columns:
             codec = _CODECS.get(first_codec(read_footer(source)) or "", "snappy")
-        self.known += Known(rows=footer.num_rows, codec=codec, is_of_spark=bool(version), version=version)
+        self.known += SourceFacts(rows=footer.num_rows, codec=codec, is_of_spark=bool(version), version=version)
 
 
 _CODECS: Mapping[str, Compression] = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "UNCOMPRESSED": "none"}

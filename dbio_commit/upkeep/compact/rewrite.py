@@ -33,7 +33,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.reading import Known, Reading, Work
+from dbio_commit.upkeep.compact.reading import Reading, SourceFacts, Work
 from dbio_commit.upkeep.compact.z_order import z_order
 
 Z_PARTS = 4
@@ -113,7 +113,7 @@ def write_file(
     batches: Iterator[pa.RecordBatch],
     *,
     no_statistics: Set[str],
-    known: Callable[[], Known],
+    known: Callable[[], SourceFacts],
 ) -> FileInfo:
     """Writes the rows to a new file, durably, and checks its footer.
 

@@ -47,7 +47,7 @@ def range_of(facts: Facts) -> Range | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedFile:
     """A live file, and where its rows are."""
 
     file: DataFile
@@ -67,7 +67,7 @@ class Placed:
 
 
 def plan_groups(
-    files: Iterable[Placed], *, target_size: int, most: int, min_files: int = 1, full: bool = False
+    files: Iterable[PlacedFile], *, target_size: int, most: int, min_files: int = 1, full: bool = False
 ) -> list[Bin]:
     """The groups of files to rewrite, each within one partition. Nothing is rewritten where nothing is loose.
 
@@ -75,11 +75,11 @@ def plan_groups(
     files of a partition are loose, they stay as they are, as files do that other columns have clustered. `full`: all
     files are rewritten, as if they were loose.
     """
-    by_directory: dict[str, list[Placed]] = {}
+    by_directory: dict[str, list[PlacedFile]] = {}
     for it in files:
         if full or not it.is_other:
             by_directory.setdefault(names.split(it.file.path)[0], []).append(it)
-    groups: list[list[Placed]] = []
+    groups: list[list[PlacedFile]] = []
     for _, own in sorted(by_directory.items()):
         loose = [it for it in own if full or it.run is None]
         if not loose or len(loose) < min_files:
@@ -91,11 +91,11 @@ def plan_groups(
     return [_bin(group, target_size) for group in groups]
 
 
-def _size(files: Iterable[Placed]) -> int:
+def _size(files: Iterable[PlacedFile]) -> int:
     return sum(it.size for it in files)
 
 
-def _bin(group: Sequence[Placed], target_size: int) -> Bin:
+def _bin(group: Sequence[PlacedFile], target_size: int) -> Bin:
     rows = _row_counter(group)
     return Bin(
         tuple(it.file for it in group),
@@ -104,20 +104,20 @@ def _bin(group: Sequence[Placed], target_size: int) -> Bin:
     )
 
 
-def _row_counter(files: Sequence[Placed]) -> Callable[[Placed], int]:
+def _row_counter(files: Sequence[PlacedFile]) -> Callable[[PlacedFile], int]:
     """How many rows a file has. If that is not known: as many as so many bytes have in the other files."""
     known = [it for it in files if it.rows is not None]
     each = sum(it.rows or 0 for it in known) / max(_size(known), 1) if known else 1.0
     return lambda it: round(it.size * each) if it.rows is None else it.rows
 
 
-def _in_order(files: Sequence[Placed], most: int) -> Iterator[list[Placed]]:
+def _in_order(files: Sequence[PlacedFile], most: int) -> Iterator[list[PlacedFile]]:
     """The files in groups of at most `most` bytes, or of one file: by the least value of the first column."""
 
-    def least(it: Placed) -> tuple[Edge, str]:
+    def least(it: PlacedFile) -> tuple[Edge, str]:
         return (it.ranges[0].low if it.ranges[0] else _NULL, it.file.path)
 
-    group: list[Placed] = []
+    group: list[PlacedFile] = []
     for it in sorted(files, key=least):
         if group and _size(group) + it.size > most:
             yield group
@@ -126,13 +126,13 @@ def _in_order(files: Sequence[Placed], most: int) -> Iterator[list[Placed]]:
     yield group
 
 
-def _joined(files: Sequence[Placed], *, target_size: int, most: int) -> list[Placed]:
+def _joined(files: Sequence[PlacedFile], *, target_size: int, most: int) -> list[PlacedFile]:
     """The files of runs that are rewritten with the loose files: of one run after the other, the fewest rows first."""
     rows = _row_counter(files)
     taken = [it for it in files if it.run is None]
     loose = len(taken)
     count, size = sum(map(rows, taken)), _size(taken)
-    runs: dict[str, list[Placed]] = {}
+    runs: dict[str, list[PlacedFile]] = {}
     for it in files:
         if it.run is not None:
             runs.setdefault(it.run, []).append(it)
@@ -156,7 +156,7 @@ def _joined(files: Sequence[Placed], *, target_size: int, most: int) -> list[Pla
     return taken[loose:]
 
 
-def _overlaps_one_of(taken: Sequence[Placed]) -> Callable[[Placed], bool]:
+def _overlaps_one_of(taken: Sequence[PlacedFile]) -> Callable[[PlacedFile], bool]:
     """Whether a file has values of some column between those of a taken file. To touch at an end does not count."""
     columns = [_Ranges([it.ranges[i] for it in taken]) for i in range(len(taken[0].ranges))]
     return lambda it: any(column.overlap(range) for column, range in zip(columns, it.ranges, strict=True))

@@ -36,9 +36,11 @@ class Clustering:
     loose_files: int
     """Files that the next compaction rewrites."""
     loose_size: int
+    """Their size."""
     other_files: int
     """Files that are clustered by other columns. They stay so until a compaction with `full`."""
     other_size: int
+    """Their size."""
     problem: str = ""
     """Why the table cannot be clustered by these columns; then nothing else is known."""
 
@@ -72,7 +74,7 @@ class Clustering:
         ]
 
 
-class Spread:
+class SpreadCount:
     """Counts the files of a table, slice by slice."""
 
     def __init__(

@@ -22,7 +22,7 @@ from dbio_commit.protocol.settings import Format, published_forms
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.upkeep.check import CheckReport
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, is_small
-from dbio_commit.upkeep.compact.spread import Spread
+from dbio_commit.upkeep.compact.spread import SpreadCount
 
 MOST = 20
 """How many partitions, pending transactions, applications and paths are named. The others are only counted."""
@@ -271,7 +271,7 @@ def look(
 
 
 def _clustering(snapshot: Snapshot) -> list[str]:
-    spread = Spread(snapshot.settings, snapshot.schema, snapshot.partition_columns, where=snapshot.url)
+    spread = SpreadCount(snapshot.settings, snapshot.schema, snapshot.partition_columns, where=snapshot.url)
     for some in snapshot.slices() if spread.is_wanted else ():
         spread.add(some)
     found = spread.result()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.upkeep.compact.cut import Cut, Leaf, Tree, cut_rows, divide
+from dbio_commit.upkeep.compact.cut import Box, RowCut, Tree, cut_rows, divide
 
 NUMBERS = st.one_of(st.none(), st.floats(width=32), st.sampled_from([0.0, -0.0, math.nan, math.inf]))
 TEXTS = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["x" * 64, "x" * 64 + "a", "x" * 63 + "y"]))
@@ -80,8 +80,8 @@ def test_the_file_of_a_row_does_not_depend_on_the_rows_beside_it(rows: list[Any]
         assert values(files) == values(others)
 
 
-def leaves(tree: Tree) -> list[Leaf]:
-    return [tree] if isinstance(tree, Leaf) else [*leaves(tree.below), *leaves(tree.rest)]
+def leaves(tree: Tree) -> list[Box]:
+    return [tree] if isinstance(tree, Box) else [*leaves(tree.below), *leaves(tree.rest)]
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 7, 10, 64])
@@ -96,8 +96,8 @@ def test_files_have_about_as_many_rows_as_each_other(pieces: int) -> None:
 def test_a_column_whose_texts_are_alike_in_64_characters_is_not_cut() -> None:
     rows = pa.table({"long": ["x" * 64 + str(i) for i in range(100)], "id": list(range(100))})
     tree = cut_rows(rows, 4)
-    assert isinstance(tree, Cut)
-    assert {tree.column, *(it.column for it in (tree.below, tree.rest) if isinstance(it, Cut))} == {"id"}
+    assert isinstance(tree, RowCut)
+    assert {tree.column, *(it.column for it in (tree.below, tree.rest) if isinstance(it, RowCut))} == {"id"}
 
 
 def test_rows_that_are_all_alike_make_files_of_equal_sizes() -> None:

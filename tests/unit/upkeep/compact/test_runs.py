@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from dbio_commit.data.pruning import Facts
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.runs import Placed, Range, plan_groups, range_of
+from dbio_commit.upkeep.compact.runs import PlacedFile, Range, plan_groups, range_of
 
 LARGE = 10**18
 
 
 def placed(
     path: str, rows: int | None, *ranges: tuple[Any, Any] | None, run: str | None = None, size: int | None = None
-) -> Placed:
+) -> PlacedFile:
     known = [None if it is None else Range((1, it[0]), (1, it[1])) for it in ranges]
     size = (rows or 0) if size is None else size
-    return Placed(file=DataFile(path, size, run, {}), rows=rows, ranges=tuple(known), run=run)
+    return PlacedFile(file=DataFile(path, size, run, {}), rows=rows, ranges=tuple(known), run=run)
 
 
 def paths(groups: Iterable[Bin]) -> list[list[str]]:
@@ -37,7 +37,7 @@ class Played:
 
     def __init__(self, target_size: int = LARGE, most: int = LARGE) -> None:
         self._target_size, self._most = target_size, most
-        self.files: list[Placed] = []
+        self.files: list[PlacedFile] = []
         self.appended = self.rewritten = self._count = 0
 
     def append(self, rows: int, low: float = 0, high: float = 1) -> None:
@@ -138,7 +138,7 @@ FILES = st.lists(
 
 @given(FILES, st.integers(1, 400), st.integers(1, 2000), st.booleans())
 def test_every_loose_file_is_rewritten_once_within_the_bound(
-    files: list[Placed], target_size: int, most: int, full: bool
+    files: list[PlacedFile], target_size: int, most: int, full: bool
 ) -> None:
     groups = plan_groups(files, target_size=target_size, most=most, full=full)
     taken = [path for bin in groups for path in bin.paths]
