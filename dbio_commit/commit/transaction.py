@@ -179,7 +179,8 @@ class Transaction:
         self.record_changes(whole)
 
     def record_clustering(self, columns: Sequence[str]) -> None:
-        """Of a "rewrite": the rows are divided among the added files by the values of these columns."""
+        """Of a "rewrite": its rows are divided among the added files by the values of these columns."""
+        self._require_open("record columns")
         self._clustered = columns
 
     def vouch_for_rows(self) -> None:

@@ -141,14 +141,11 @@ def refuse_full_disk(directory: str, bin: Bin) -> None:
     except OSError as error:
         raise InvalidInputError(f"rows cannot wait in {directory}: {error.strerror}; name a directory") from None
     if free < needed:
-        raise _full(directory, bin, f"{size_text(free)} are free there")
-
-
-def _full(directory: str, bin: Bin, found: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"to divide their rows among {bin.pieces} files, about {size_text(round(_DISK_TIMES * bin.size))} are needed "
-        f"in {directory}, and {found}: free some, set TMPDIR to another directory, or rewrite less at once (`most`)"
-    )
+        raise InvalidInputError(
+            f"to divide their rows among {bin.pieces} files, about {size_text(needed)} are needed in {directory}, and "
+            f"{size_text(free)} are free there: free some, set TMPDIR to another directory, or rewrite less at once "
+            "(`most`)"
+        )
 
 
 def _keep(waiting: Waiting, rows: pa.Table, spill: Spill) -> None:

@@ -6,7 +6,7 @@ overwrite are left to the next compaction.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,44 +78,28 @@ def compact(
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run, other_types=0 if options.rewrite_types else None)
     columns = _columns(snapshot, store)
-    by = _order_columns(options.sort_by, columns, snapshot)
-    along = _order_columns(options.z_order, columns, snapshot)
+    if clustered:
+        clustered = fitted_columns(snapshot.settings, columns, snapshot.partition_columns, where=store.url)
+    work = Work(
+        tid="",
+        job="",
+        columns=json.dumps(columns),
+        sort_by=_order_columns(options.sort_by, columns, snapshot),
+        z_order=clustered or _order_columns(options.z_order, columns, snapshot),
+        cluster_by=clustered,
+        spill=options.spill,
+        bare=bare_columns(snapshot.settings),
+        has_ids=gives_field_ids(snapshot.settings),
+    )
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
     anew = (find_other_types if options.rewrite_types else find_unlike)(store, chosen, columns)
-    if clustered:
-        clustered = along = fitted_columns(snapshot.settings, columns, snapshot.partition_columns, where=store.url)
-        bins = plan_groups(
-            placed_files(chosen, columns, clustered, anew=anew),
-            target_size=options.target_size,
-            most=options.most or most,
-            min_files=options.min_files,
-            full=options.full,
-        )
-    else:
-        bins = plan_bins(
-            chosen.files,
-            target_size=options.target_size,
-            in_order=bool(by or along),
-            min_files=options.min_files,
-            anew=anew,
-        )
+    bins = _plan(chosen, columns, options, work, anew, most)
     other_types = len(anew) if options.rewrite_types else None
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(
             url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types, cluster_by=clustered
         )
-    work = Work(
-        tid="",
-        job="",
-        columns=json.dumps(columns),
-        sort_by=by,
-        z_order=along,
-        cluster_by=clustered,
-        spill=options.spill,
-        bare=bare_columns(snapshot.settings),
-        has_ids=gives_field_ids(snapshot.settings),
-    )
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
     run = _Run(store, clock, work, rewriter or in_threads(store), rows, note)
     for together in in_commits(bins, most_bytes=CLUSTERED_BYTES) if clustered else in_commits(bins):
@@ -124,6 +108,32 @@ def compact(
         else:
             run.commit(together)
     return replace(run.report(), other_types=other_types, cluster_by=clustered)
+
+
+def _plan(
+    chosen: Snapshot,
+    columns: Mapping[str, Any],
+    options: CompactOptions,
+    work: Work,
+    anew: Collection[str],
+    most: int,
+) -> list[Bin]:
+    """What is rewritten of the chosen files. The files with the paths `anew` are in any case."""
+    if not work.cluster_by:
+        return plan_bins(
+            chosen.files,
+            target_size=options.target_size,
+            in_order=work.is_ordered,
+            min_files=options.min_files,
+            anew=anew,
+        )
+    return plan_groups(
+        placed_files(chosen, columns, work.cluster_by, anew=anew),
+        target_size=options.target_size,
+        most=options.most or most,
+        min_files=options.min_files,
+        full=options.full,
+    )
 
 
 def in_threads(

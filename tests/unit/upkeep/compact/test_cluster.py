@@ -387,6 +387,30 @@ def test_killed_at_any_call_it_leaves_the_rows_as_they_were(clock: ManualClock) 
             return
 
 
+def test_erased_rows_stay_erased_and_their_files_are_clustered_again(table: Table, clock: ManualClock) -> None:
+    clustered(table)
+    clock.advance(timedelta(days=1))
+    assert table.erase("id < 10").ok
+    assert table.compact(TARGET).compacted
+    assert ids(table) == list(range(10, 16_000))
+    assert table.compact(TARGET).compacted == ()
+
+
+def test_a_vacuum_beside_it_deletes_old_files_and_nothing_that_is_live(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    put(table, *range(8))
+    table.set({"cluster_by": "day"})
+    options = VacuumOptions(retention_hours=1, checkpoint_after=1)
+    store.before = once("put_if_absent", "_committed_*", lambda: vacuum_table(table, options))
+    table.compact(TARGET)
+    heal(store)
+    clock.advance(timedelta(days=3))
+    vacuum_table(table, options)
+    assert ids(table) == list(range(16_000))
+    assert {path for path in store.objects if path.endswith(".parquet")} == paths(table)
+
+
 # --- how well it is clustered ---------------------------------------------------------------------------------------
 
 
