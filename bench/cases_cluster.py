@@ -82,8 +82,8 @@ lineitem without comments in {loads} loads by ranges of its orders, so that date
 {appends} appends of 2.5 % with a run of each way after each. New files have about {target_kb} kB, so that there are as
 many as in a table of 128 MB each that is as many times larger. Percent of the bytes in files that a condition leaves,
 by the bounds in their footers, and in brackets in row groups. The first table is after a full run, the second after the
-last append and its run. *Rewritten* are bytes in new files of the runs for each byte appended. Row groups have the usual
-size, so that these small files have only two of them."""
+last append and its run. *Rewritten* are bytes in new files of the runs for each byte appended. Row groups have the
+usual size, so that these small files have only two of them."""
 
 
 def _loads(directory: Path, scale: float) -> list[Path]:

@@ -10,6 +10,7 @@ import tempfile
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.faults import Killed, Killer, heal, once
 from tests.histories import History, in_order
 from tests.tiny_parts import tiny_parts
 from vacuum import VacuumOptions, vacuum_table
+from vacuum.compaction import compact_table
 
 TARGET = 20_000
 
@@ -234,6 +236,11 @@ def test_the_state_survives_checkpoints_parts_and_vacuum(table: Table, store: Me
             clock.advance(timedelta(10))
             vacuum_table(table, VacuumOptions(checkpoint_after=0))
         assert any(name.startswith(Kind.PART) for name in store.objects)
+        found = table.check().clustering
+        assert found is not None
+        assert (found.runs, found.loose_files) == (1, 0)
+        assert look(table.snapshot(), at=clock.now(), vacuumed="").clustering == found.sentences()
+        assert table.compact(TARGET, where="day > 10").compacted == ()
         assert not [name for name in store.objects if name.startswith("_committed_")]
         assert table.compact(TARGET).compacted == ()
         put(table, 8)
@@ -347,6 +354,27 @@ def test_a_file_that_cannot_be_read_leaves_its_group(table: Table, store: Memory
     (left,) = table.compact(TARGET).left
     assert "cannot be read as Parquet" in left.reason
     assert io.BytesIO(store.get(broken)).read() == b"no parquet"
+
+
+def test_the_service_makes_one_file_after_the_other_in_its_directory(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(table, *range(8))
+    table.set({"cluster_by": "day"})
+    threads = set[int]()
+    in_parallel = table.store.in_parallel
+
+    def counted(work: Any, items: Any, *, at_once: int | None = None) -> Any:
+        if at_once is not None and items:
+            threads.add(at_once)
+        return in_parallel(work, items, **({} if at_once is None else {"at_once": at_once}))
+
+    monkeypatch.setattr(table.store, "in_parallel", counted)
+    options = CompactOptions(target_size=TARGET, spill=str(tmp_path))
+    assert compact_table(table, options, dry_run=False, stop=lambda: False).files_after > 4
+    assert threads == {1}
+    stopped = compact_table(table, replace(options, full=True), dry_run=False, stop=lambda: True)
+    assert (stopped.commits, [it.reason for it in stopped.left]) == ((), [STOPPED])
 
 
 def test_streams_and_conditional_writes_see_no_change(table: Table, clock: ManualClock) -> None:
