@@ -104,7 +104,10 @@ def test_a_condition_on_any_of_the_columns_reads_few_files(table: Table) -> None
     assert table.check().ok
 
 
-@pytest.mark.parametrize("by", ["id", "small", "ratio", "flag,large", "price,name,day,at"])
+@pytest.mark.parametrize(
+    "by",
+    ["ratio", "price,name,day,at", *(pytest.param(it, marks=pytest.mark.long) for it in ("id", "small", "flag,large"))],
+)
 def test_rows_of_all_types_are_the_same_afterwards(by: str, tmp_path: Path) -> None:
     history = History(Table(tmp_path / "table"), 3, partition_by=["kind"] if by == "ratio" else [])
     for operation in ["append"] * 6 + ["widen", "append", "append"]:
