@@ -14,7 +14,7 @@ from dbio_commit.data.pruning import Facts
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.upkeep.compact.options import is_small
-from dbio_commit.upkeep.compact.plan import Bin
+from dbio_commit.upkeep.compact.plan import COMMIT_FILES, Bin
 
 WHOLE_TIMES = 1.5
 """A whole run is rewritten if it has at most so many times as many rows as the files that are rewritten already. So
@@ -71,9 +71,9 @@ def plan_groups(
 ) -> list[Bin]:
     """The groups of files to rewrite, each within one partition. Nothing is rewritten where nothing is loose.
 
-    New files have about `target_size` bytes, and at most `most` bytes are rewritten together. If fewer than `min_files`
-    files of a partition are loose, they stay as they are, as files do that other columns have clustered. `full`: all
-    files are rewritten, as if they were loose.
+    New files have about `target_size` bytes. At most `most` bytes and COMMIT_FILES files are rewritten together. If
+    fewer than `min_files` files of a partition are loose, they stay as they are, as files do that other columns have
+    clustered. `full`: all files are rewritten, as if they were loose.
     """
     by_directory: dict[str, list[PlacedFile]] = {}
     for it in files:
@@ -84,7 +84,7 @@ def plan_groups(
         loose = [it for it in own if full or it.run is None]
         if not loose or len(loose) < min_files:
             continue
-        if _size(loose) > most:
+        if _size(loose) > most or len(loose) > COMMIT_FILES:
             groups += _in_order(loose, most)
         else:
             groups.append(loose if full else [*loose, *_joined(own, target_size=target_size, most=most)])
@@ -112,17 +112,20 @@ def _row_counter(files: Sequence[PlacedFile]) -> Callable[[PlacedFile], int]:
 
 
 def _in_order(files: Sequence[PlacedFile], most: int) -> Iterator[list[PlacedFile]]:
-    """The files in groups of at most `most` bytes, or of one file: by the least value of the first column."""
+    """The files in groups of at most `most` bytes, or of one file, and COMMIT_FILES: by the least value of the first
+    column."""
 
     def least(it: PlacedFile) -> tuple[Edge, str]:
         return (it.ranges[0].low if it.ranges[0] else _NULL, it.file.path)
 
     group: list[PlacedFile] = []
+    size = 0
     for it in sorted(files, key=least):
-        if group and _size(group) + it.size > most:
+        if group and (size + it.size > most or len(group) == COMMIT_FILES):
             yield group
-            group = []
+            group, size = [], 0
         group.append(it)
+        size += it.size
     yield group
 
 
@@ -146,6 +149,7 @@ def _joined(files: Sequence[PlacedFile], *, target_size: int, most: int) -> list
             for run, share in shares.items()
             if 0 < (own := sum(map(rows, share))) <= count * (WHOLE_TIMES if share == runs[run] else PART_TIMES)
             and size + _size(share) <= most
+            and len(taken) + len(share) <= COMMIT_FILES
         ]
         if not worth:
             break

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.data.pruning import Facts
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.upkeep.compact import runs
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.runs import PlacedFile, Range, plan_groups, range_of
 
@@ -188,6 +189,15 @@ def test_a_large_run_stays_when_a_small_file_comes() -> None:
 def test_more_loose_files_than_the_bound_become_groups_in_the_order_of_the_first_column() -> None:
     loose = [placed(f"l{i}", 10, (-i, 50)) for i in range(4)]
     assert paths(plan_groups(loose, target_size=10, most=25)) == [["l2", "l3"], ["l0", "l1"]]
+
+
+def test_no_group_has_more_files_than_a_commit_may_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "COMMIT_FILES", 3)
+    loose = [placed(f"l{i}", 10, (i, 50)) for i in range(4)]
+    assert paths(plan_groups(loose, target_size=10, most=LARGE)) == [["l0", "l1", "l2"], ["l3"]]
+    run = [placed(f"r{i}", 10, (0, 50), run="r") for i in range(2)]
+    assert paths(plan_groups([*run, *loose[:2]], target_size=10, most=LARGE)) == [["l0", "l1"]]
+    assert paths(plan_groups([run[0], *loose[:2]], target_size=10, most=LARGE)) == [["l0", "l1", "r0"]]
 
 
 def test_partitions_are_planned_one_by_one_and_few_loose_files_wait() -> None:
