@@ -22,7 +22,7 @@ from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.worker import ForWorkers
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.cluster import divided, sampling, take_sample, write_piece
+from dbio_commit.upkeep.compact.cluster import divided, piece_name, sampling, take_sample, write_piece
 from dbio_commit.upkeep.compact.cut import Tree, cut_rows
 from dbio_commit.upkeep.compact.plan import Bin
 from dbio_commit.upkeep.compact.reading import SourceFacts, Work
@@ -31,7 +31,6 @@ from dbio_commit.upkeep.compact.rewrite import (
     check_rows,
     decode_outcome,
     encode_outcome,
-    file_name,
     outcome_of,
 )
 
@@ -123,8 +122,7 @@ def _write(
         for route, own in groupby(rows, key=itemgetter(0)):
             piece = pieces[route]
             found = pa.Table.from_batches([unpack_batch(it.as_py(), schema) for _, it in own], schema=schema)
-            attempt = context.taskAttemptId()
-            name = partial(file_name, work, bin.directory, task=number, attempt=attempt, number=piece)
+            name = piece_name(work, bin, number, piece, attempt=context.taskAttemptId())
             outcome = outcome_of(piece, partial(write_piece, table.store, work, found, name, known))
             yield pa.record_batch([pa.array([encode_outcome(outcome)], pa.string())], names=["outcome"])
 

@@ -75,7 +75,7 @@ class _Clustering:
         def write(piece: int) -> None:
             self._refuse_stop()
             table = pa.Table.from_batches(waiting[piece].batches(spill), schema=self._work.schema(self._store.url))
-            name = partial(file_name, self._work, self._bin.directory, task=self._number, attempt=0, number=piece)
+            name = piece_name(self._work, self._bin, self._number, piece, attempt=0)
             written.extend(write_piece(self._store, self._work, table, name, known))
 
         try:
@@ -88,6 +88,12 @@ class _Clustering:
     def _refuse_stop(self) -> None:
         if self._stop():
             raise InvalidInputError(STOPPED)
+
+
+def piece_name(work: Work, bin: Bin, number: int, piece: int, *, attempt: int) -> Callable[[Compression], str]:
+    """The path of a new file of the bin with this number. In the order of these names, files have similar values, so
+    that readers find out together that they need none of some. No other file of the commit has the name."""
+    return partial(file_name, work, bin.directory, task=piece, attempt=attempt, number=number + 1)
 
 
 def sampling(bin: Bin) -> tuple[int, list[int]]:
