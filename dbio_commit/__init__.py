@@ -52,12 +52,14 @@ if TYPE_CHECKING:
     from dbio_commit.spark.api import for_each_batch as for_each_batch
     from dbio_commit.spark.api import merge as merge
     from dbio_commit.spark.api import read as read
+    from dbio_commit.spark.api import read_together as read_together
     from dbio_commit.spark.api import register as register
     from dbio_commit.spark.api import update as update
     from dbio_commit.spark.api import write as write
     from dbio_commit.spark.api import write_stream as write_stream
     from dbio_commit.spark.vacuum import vacuum as vacuum
     from dbio_commit.table import Table as Table
+    from dbio_commit.table import snapshots as snapshots
 
 __version__ = "0.1.0"
 
@@ -78,12 +80,12 @@ _HOMES = {
         "dbio_commit.protocol.markers.files": "FileInfo",
         "dbio_commit.protocol.state": "DataFile",
         "dbio_commit.spark.api": """
-            batch_writer changes compact constrain delete enable erase for_each_batch merge read register update
-            write write_stream
+            batch_writer changes compact constrain delete enable erase for_each_batch merge read
+            read_together register update write write_stream
         """,
         "dbio_commit.commit.write.clauses": "when_matched when_not_matched when_not_matched_by_source",
         "dbio_commit.spark.vacuum": "vacuum",
-        "dbio_commit.table": "Table",
+        "dbio_commit.table": "Table snapshots",
     }.items()
     for name in names.split()
 }

@@ -204,15 +204,12 @@ def parquet_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
         from pyspark.sql import SparkSession
 
         session = SparkSession._instantiatedSession  # None on Spark Connect
-        assert session is None or session.conf.get("spark.dbio.reads", None) is None, "use the fixture enabled"
+        assert session is None or session.conf.get("spark.dbio.reads", None) is None, "use the fixture enabling"
 
 
 @pytest.fixture
-def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
-    """The session with `enable(parquet=True)`, for this test only."""
-    import dbio_commit as dbio
-
-    dbio.enable(spark, parquet=True)
+def enabling(spark: "SparkSession") -> "Iterator[SparkSession]":
+    """The session, for a test that calls `enable(parquet=True)`: that holds for this test only."""
     yield spark
     for setting in (
         "spark.sql.sources.commitProtocolClass",
@@ -221,3 +218,12 @@ def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
     ):
         spark.conf.unset(setting)
         spark.sparkContext._jsc.sc().conf().remove(setting)
+
+
+@pytest.fixture
+def enabled(enabling: "SparkSession") -> "SparkSession":
+    """The session with `enable(parquet=True)`, for this test only."""
+    import dbio_commit as dbio
+
+    dbio.enable(enabling, parquet=True)
+    return enabling

@@ -24,6 +24,7 @@ SLOW_TWINS = {
     "test_writers_and_readers_beside_an_erasure_lose_nothing": {"tiny-parts"},
     "test_no_object_has_anything_of_the_rows": {"azure", "gcs"},
     "test_rows_change_on_the_store": {"azure", "gcs"},
+    "test_no_reader_sees_the_second_of_two_commits_without_the_first": {"azure", "gcs"},
     "test_the_command_line_compacts_and_writes_a_report": {"azure", "gcs"},
     "test_a_directory_is_left_with_its_live_files": {"azure", "gcs"},
     "test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay": {"azure", "gcs"},

@@ -98,7 +98,7 @@ def test_every_example_of_a_document_does_what_it_says(
     for name, known in {"_host": "etl-7", "_user": "spark", "_process": 4711}.items():
         monkeypatch.setattr(provenance, name, lambda known=known: known)
     if "SparkSession" in document.read_text():
-        request.getfixturevalue("spark")  # so that getOrCreate() gives this one
+        request.getfixturevalue("enabling")  # so that getOrCreate() gives this one
     namespace: dict[str, Any] = {}
     ids = Ids(tmp_path)
     for block in blocks(document):

@@ -66,7 +66,12 @@ def write_checkpoint(
         return None
     written, body = made
     name = names.checkpoint(written.number)
-    if not (store.put_if_absent(name, body) or store.get(name) == body):  # else its answer was lost
+    try:
+        is_there = store.put_if_absent(name, body) or store.get(name) == body  # else its answer was lost
+    except ObjectNotFoundError:  # an erasure has purged what had the number
+        _withdrawn_as_late(store, written)
+        return None
+    if not is_there:
         withdraw_parts(store, written)
         return None
     return None if _withdrawn_as_late(store, written) else name

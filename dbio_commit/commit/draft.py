@@ -1,6 +1,6 @@
 """What a transaction is given when it begins (`Terms`), and what it would commit (`Draft`)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,8 @@ class Draft:
     """Who makes the commit, and what its caller says of it; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
+    beside: Callable[[Settings | None], object] | None = None
+    """Is called beside the last request of the commit, with the settings of the table, if these say what follows it."""
 
     @property
     def data_files(self) -> list[FileInfo]:

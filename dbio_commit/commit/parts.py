@@ -1,10 +1,10 @@
 """Writes the parts of a root: a part with what is new, and the merges that are due."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
+from typing import Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -79,12 +79,10 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
         commits = pa.concat_tables([commits, rows.moved_commits(old.table, new.moved, number)])
     cut = plan_cut(new.files.num_rows, before.cuts, LIMITS)
     pieces, new_cuts = merging.pieces_of_news(new.files, new.statistics, cut)
-    written = [
-        *_write(store, number, "files", pieces, since=number, until=number),
-        *_write(store, number, "commits", [Piece([commits])], since=number, until=number),
-    ]
-    del new, commits, pieces  # before parts are merged
-    return _merged(store, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
+    with PartWriter(store, number) as writer:
+        written = [*writer.write("files", pieces), *writer.write("commits", [Piece([commits])])]
+        del new, commits, pieces  # before parts are merged
+        return _merged(writer, snapshot.log, before, replace(checkpoint, state=state), written, new_cuts)
 
 
 MOST_ROWS_AT_ONCE = 100_000
@@ -115,26 +113,26 @@ def write_changes(
     change = Forgetting(before.commits, snapshot.news, snapshot.transactions, gone)
     written: list[Part] = []
     some = _Collected()
-    with _withdrawing(store, written):
+    with PartWriter(store, number) as writer:
         for new in change.slices():
             some.add(new)
             if some.count >= MOST_ROWS_AT_ONCE:
                 pieces, _ = merging.pieces_of_news(*some.tables(), Cut(1, before.cuts))
-                written += _write(store, number, "files", pieces, since=number, until=number)
+                written += writer.write("files", pieces)
                 some = _Collected()
         if not is_due and not change.loses:
             return None
         cut = Cut(1, before.cuts) if written else plan_cut(some.count, before.cuts, LIMITS)
         pieces, new_cuts = merging.pieces_of_news(*some.tables(), cut)
-        written += _write(store, number, "files", pieces, since=number, until=number)
+        written += writer.write("files", pieces)
         commits, known_since = change.commits(
             number, noted=noted, keep_since=keep_since, known_since=checkpoint.known_since
         )
-        written += _write(store, number, "commits", [Piece([commits])], since=number, until=number)
+        written += writer.write("commits", [Piece([commits])])
         checkpoint = replace(checkpoint, known_since=known_since, state=change.state(snapshot.layouts))
         if erases and change.loses:
             checkpoint = replace(checkpoint, erased_until=known_since)
-        return _merged(store, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
+        return _merged(writer, snapshot.log, before, checkpoint, written, new_cuts, erases=erases)
 
 
 class _Collected:
@@ -165,7 +163,7 @@ class _Collected:
 
 
 def _merged(
-    store: Store,
+    writer: "PartWriter",
     log: Log,
     before: Checkpoint,
     checkpoint: Checkpoint,
@@ -179,13 +177,11 @@ def _merged(
     With `erases`, parts with rows of forgotten paths are merged: first those that lie in several ranges, then those of
     each range that has such rows. A range without them is not read by the merges, and not written anew.
     """
-    number = checkpoint.number
+    store, number = writer.store, writer.number
     parts = [*before.parts, *written]
     cuts = sorted([*before.cuts, *new_cuts])
     dropped = [*_still_there(before, log)]
     reader = PartReader(store, number, newest=number - 1)  # a checkpoint with this number is another writer's
-
-    made = [*written]
 
     def carry_out(merges: Iterable[Merge]) -> None:
         nonlocal parts, cuts
@@ -193,23 +189,21 @@ def _merged(
             kind = merge.parts[0].kind
             pieces, new_cuts = merging.merge(reader, merge)
             since, until = min(it.since for it in merge.parts), max(it.until for it in merge.parts)
-            merged = _write(store, number, kind, pieces, since=since, until=until)
-            made.extend(merged)
+            merged = writer.write(kind, pieces, since=since, until=until)
             gone = {part.name for part in merge.parts}
             parts = [*(part for part in parts if part.name not in gone), *merged]
             into = [it.name for it in merged]
             dropped.extend(Dropped(part=part.without_directories(), into=into, by=number) for part in merge.parts)
             cuts = sorted([*cuts, *new_cuts])
 
-    with _withdrawing(store, made):
-        forgetful = reader.forgetful(parts) if erases else frozenset()
-        if not forgetful:
-            carry_out(plan_merges(parts, cuts, LIMITS))
-        else:
-            carry_out(plan_cuts_of_all(parts, cuts, LIMITS))
-            forgetful |= reader.forgetful([part for part in parts if names.part_number(part.name) == number])
-            carry_out(plan_merges_of_forgotten(parts, cuts, forgetful, LIMITS))
-            cuts = tighten_cuts(parts, cuts)
+    forgetful = reader.forgetful(parts) if erases else frozenset()
+    if not forgetful:
+        carry_out(plan_merges(parts, cuts, LIMITS))
+    else:
+        carry_out(plan_cuts_of_all(parts, cuts, LIMITS))
+        forgetful |= reader.forgetful([part for part in parts if names.part_number(part.name) == number])
+        carry_out(plan_merges_of_forgotten(parts, cuts, forgetful, LIMITS))
+        cuts = tighten_cuts(parts, cuts)
     return replace(
         checkpoint,
         commits=StoredCommits(PartReader(store, number), parts),
@@ -217,16 +211,6 @@ def _merged(
         dropped=tuple(dropped),
         cuts=tuple(cuts),
     )
-
-
-@contextmanager
-def _withdrawing(store: Store, written: Sequence[Part]) -> Iterator[None]:
-    """Deletes these new parts if the block fails, as it does if an erasure has purged what it reads."""
-    try:
-        yield
-    except DbioError:
-        store.delete_many([name for part in written for name in part.objects])
-        raise
 
 
 def _state_of(snapshot: Snapshot) -> State:
@@ -256,23 +240,45 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
     )
 
 
-def _write(store: Store, number: int, kind: PartKind, pieces: Iterable[Piece], *, since: int, until: int) -> list[Part]:
-    """Writes a part for each piece that has rows."""
-    found: list[Part] = []
-    for piece in pieces:
-        tables = (table for table in piece.tables if table.num_rows)
-        if (first := next(tables, None)) is None:
-            continue
-        rows = chain([first], tables)
-        body, part = parquet.encode_part(rows, kind=kind, name=new_name(number), since=since, until=until)
-        put_part(store, part.name, body)
-        del body, first, rows, tables  # before the statistics are in memory, which are larger
-        if piece.statistics:
-            body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(number))
-            put_part(store, statistics.name, body)
-            part = structs.replace(part, statistics=statistics)
-        found.append(part)
-    return found
+class PartWriter:
+    """Writes the parts of one checkpoint. If its block fails, as it does if an erasure has purged what the block reads,
+    it deletes every object that it has put, or may have put."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self.store, self.number = store, number
+        self._put: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is not None and issubclass(kind, DbioError):
+            self.store.delete_many(self._put)
+
+    def write(
+        self, kind: PartKind, pieces: Iterable[Piece], *, since: int | None = None, until: int | None = None
+    ) -> list[Part]:
+        """Writes a part for each piece that has rows. They are of this checkpoint alone, or of `since` to `until`."""
+        found: list[Part] = []
+        since, until = since or self.number, until or self.number
+        for piece in pieces:
+            tables = (table for table in piece.tables if table.num_rows)
+            if (first := next(tables, None)) is None:
+                continue
+            rows = chain([first], tables)
+            body, part = parquet.encode_part(rows, kind=kind, name=new_name(self.number), since=since, until=until)
+            self._put_object(part.name, body)
+            del body, first, rows, tables  # before the statistics are in memory, which are larger
+            if piece.statistics:
+                body, statistics = parquet.encode_statistics(piece.statistics(), name=new_name(self.number))
+                self._put_object(statistics.name, body)
+                part = structs.replace(part, statistics=statistics)
+            found.append(part)
+        return found
+
+    def _put_object(self, name: str, body: bytes) -> None:
+        self._put.append(name)
+        put_part(self.store, name, body)
 
 
 def new_name(number: int) -> str:

@@ -2,14 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import TableNotFoundError
+from dbio_commit.base.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+)
 from dbio_commit.commit.directory_root import DirectoryRoot, check_directories
 from dbio_commit.commit.root import Target
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log.listing import refuse_dropped, refuse_lost_descriptor, until_quiet
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_state import table_snapshot
+from dbio_commit.log.together import read_together
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
@@ -93,6 +100,39 @@ def read_snapshot(
         return root.snapshot(as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
     return until_quiet(store, read)
+
+
+def read_snapshots(stores: Sequence[Store], clock: Clock, *, as_of: datetime | None = None) -> list[Snapshot]:
+    """The states of several tables at one moment of this call, or as of a time, in this order (PROTOCOL.md 8.5).
+
+    Raises what `read_snapshot` raises, and InvalidInputError for tables whose stores have separate clocks, and for a
+    directory without a descriptor.
+    """
+    first = stores[0]
+    if other := next((it for it in stores if not first.shares_clock(it)), None):
+        raise InvalidInputError(
+            f"{first.url} and {other.url} lie in stores with separate clocks, so the times of their commits cannot be "
+            "compared, and no moment is the same in both; read each store by a call of its own"
+        )
+
+    def list_table(store: Store) -> tuple[Store, Log]:
+        log = _list_log(store, even_dropped=False)
+        if log.descriptor is None:
+            if isinstance(open_root(store, clock), DirectoryRoot):
+                raise InvalidInputError(
+                    f"{store.url} is a directory without a descriptor, so each of its directories is committed by "
+                    "itself, and it has no state at one moment; make it a table with `dbio adopt`"
+                )
+            raise ObjectNotFoundError(f"the table at {store.url} was created while it was listed; look again")
+        return store, log
+
+    def read() -> list[Snapshot]:
+        began = clock.moment()
+        settled = read_together(clock, began, first.ask_each(list_table, stores))
+        found = [*zip(stores, settled, strict=True)]
+        return first.ask_each(lambda it: table_snapshot(*it, as_of=as_of), found)
+
+    return until_quiet(first, read)
 
 
 def _list_log(store: Store, *, even_dropped: bool) -> Log:

@@ -74,7 +74,7 @@ from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.settings import Layout, published_forms
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
 
@@ -333,7 +333,11 @@ class TableRoot(Root):
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
-        self._refuse_gone(terms.tid, origin)
+        refuse_gone, beside = partial(self._refuse_gone, terms.tid, origin), draft.beside
+        if beside is not None and published_forms(metadata.settings):
+            self.store.together(refuse_gone, partial(beside, metadata.settings))
+        else:
+            refuse_gone()
         if turn is not None and not found:
             remember_metadata(self.store, self.clock, metadata, table.log)
             if terms.app:

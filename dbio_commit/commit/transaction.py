@@ -47,8 +47,9 @@ from dbio_commit.store import Store
 _log = get_logger(__name__)
 
 
-FollowUp = Callable[[Store, Clock, Settings | None], None]
-"""What follows a commit, given the settings of the table. It logs its failures, since the commit stands."""
+FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
+"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
+that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
 
 
 class _State(Enum):
@@ -258,6 +259,7 @@ class Transaction:
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
+        begun: list[Callable[[], None]] = []
         began_s = self._clock.monotonic()
         provenance = amended(self.terms.provenance, message, labels)
         try:
@@ -278,6 +280,7 @@ class Transaction:
                 counted={**(metrics or {}), **self._with_ids()},
                 provenance=provenance,
                 began_s=began_s,
+                beside=lambda settings: begun.append(self._follow_up(self._store, self._clock, settings)),
             )
             commit = self._root.commit(draft)
         except StoreError as error:
@@ -304,7 +307,8 @@ class Transaction:
             if self.terms.is_table:
                 written = marker_bytes(commit.marker)
                 checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
-                self._follow_up(self._store, self._clock, commit.settings)
+                follow_up = begun[0] if begun else self._follow_up(self._store, self._clock, commit.settings)
+                follow_up()
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   commit.added_files, commit.removed_files)  # fmt: skip
         return commit

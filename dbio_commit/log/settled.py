@@ -30,7 +30,7 @@ from dbio_commit.protocol.as_of import Doubt, add_doubts, find_doubts, redated_u
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import Log, parse_log, settle
+from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.names import Kind
@@ -158,16 +158,7 @@ def read_settled(
     gone when it is read. The commit markers are listed again only if a checkpoint has come since `first`: what this
     process remembers of a marker does not show that the marker is still there.
     """
-    known, is_of_one = recall_descriptor(store, first), is_of_one_table(first, clock.now())
-    descriptor, ahead, listed = store.together(
-        lambda: known or read_descriptor(store, first),
-        lambda: _read_ahead(store, first, known.id if known else None) if is_of_one and oldest is None else (),
-        lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
-    )
-    if is_of_one:
-        remember_descriptor(store, first, descriptor)
-    remember_markers(store, descriptor.id, ahead)
-    second = parse_log(listed)
+    descriptor, second = look_again(store, clock, first, reads_ahead=oldest is None)
     log, seen = _list_commits(store, clock, first, second.committed)
     checkpoints = second if log is first else None
     gone: set[str] = set()
@@ -181,13 +172,13 @@ def read_settled(
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
         log = replace(log, committed=counts)
-        read = partial(_in_brief if oldest is None else oldest.read, store, table_id=descriptor.id)
-        log = _with_earlier_turns(log, checkpoint, read)
+        read = partial(read_in_brief if oldest is None else oldest.read, store, table_id=descriptor.id)
+        log = with_earlier_turns(log, checkpoint, read)
         if oldest is not None:
             log = _only_oldest(log, checkpoint, oldest.most, read)
         new = log.uncovered(checkpoint.covered)
         if not seen.shows(checkpoint.number, new):
-            seen = _Seen(frozenset(log.checkpoints), parse_log(store.list_log(Kind.COMMITTED)).committed.keys())
+            seen = _Seen(frozenset(log.checkpoints), list_committed(store).keys())
             if purged := new.keys() - seen.tids:
                 gone |= {new[tid].path for tid in purged}
                 _require_same_table(store, first)
@@ -202,6 +193,20 @@ def read_settled(
         f"checkpoints or markers of {store.url} were deleted during each of {_ATTEMPTS} attempts to read it, and "
         "vacuum deletes none before a checkpoint that covers it is half an hour old; find out what else deletes there"
     )
+
+
+def look_again(store: Store, clock: Clock, first: Log, *, reads_ahead: bool = True) -> tuple[Descriptor, Log]:
+    """The descriptor, and the checkpoints and commit markers as they are listed now. Reads ahead at the same time."""
+    known, is_of_one = recall_descriptor(store, first), is_of_one_table(first, clock.now())
+    descriptor, ahead, listed = store.together(
+        lambda: known or read_descriptor(store, first),
+        lambda: _read_ahead(store, first, known.id if known else None) if is_of_one and reads_ahead else (),
+        lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
+    )
+    if is_of_one:
+        remember_descriptor(store, first, descriptor)
+    remember_markers(store, descriptor.id, ahead)
+    return descriptor, parse_log(listed)
 
 
 def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tuple[Entry, CommitMarker]]:
@@ -256,11 +261,21 @@ def _list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, E
     if second.keys() <= first.committed.keys():
         return first, _Seen(checkpoints, second.keys())  # then its time is between the two
     base = {**second, **first.committed}
-    is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in base.values())
-    clock.sleep(max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s)
-    third = parse_log(store.list_log(Kind.COMMITTED)).committed
-    committed, later = settle(base, third)
+    clock.sleep(pause_s(store, base))
+    third = list_committed(store)
+    committed, later = settle(base, third, newest_of(base))
     return replace(first, committed=committed, later=later), _Seen(checkpoints, second.keys() | third.keys())
+
+
+def pause_s(store: Store, listed: Mapping[str, Entry]) -> float:
+    """How long an object may take to appear after its time, by the markers that were listed."""
+    is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in listed.values())
+    return max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s
+
+
+def list_committed(store: Store) -> Mapping[str, Entry]:
+    """The commit markers, as they are listed now."""
+    return parse_log(store.list_log(Kind.COMMITTED)).committed
 
 
 def _with_checkpoints(log: Log, found: Log, passing_over: Collection[int]) -> Log:
@@ -273,12 +288,12 @@ _ReadBriefs = Callable[[Mapping[str, Entry]], Mapping[str, Brief]]
 """Reads markers in brief, by tid, except for another table's."""
 
 
-def _in_brief(store: Store, markers: Mapping[str, Entry], *, table_id: str) -> Mapping[str, Brief]:
+def read_in_brief(store: Store, markers: Mapping[str, Entry], *, table_id: str) -> Mapping[str, Brief]:
     found = read_briefs(store, markers, table_id=table_id, remembers=True)
     return {tid: brief for tid, brief in found.items() if brief is not None}
 
 
-def _with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadBriefs) -> Log:
+def with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadBriefs) -> Log:
     """With all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
     if not log.later:
         return log

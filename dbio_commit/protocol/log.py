@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -61,17 +62,23 @@ class Log:
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
 
 
-def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:
+def settle(
+    base: Mapping[str, Entry], again: Mapping[str, Entry], newest: datetime
+) -> tuple[dict[str, Entry], dict[str, Entry]]:
     """The commit markers that count, and those that came too late to count (PROTOCOL.md 8.1).
 
-    `base` was listed before a pause, and `again` after it. The pause is as long as an object takes to appear. Therefore
-    `again` has each marker that came before the newest marker of `base`, and each marker on which such a marker may
-    depend.
+    `base` was listed before a pause, and `again` after it. The pause is as long as an object takes to appear. `newest`
+    is the time of the newest marker of `base`, or of several tables' together (8.5). Therefore `again` has each marker
+    that came before that marker, and each marker on which such a marker may depend.
     """
-    newest = max(entry.modified for entry in base.values())
     new = {tid: entry for tid, entry in again.items() if tid not in base}
     committed = {**base, **{tid: entry for tid, entry in new.items() if entry.modified <= newest}}
     return committed, {tid: entry for tid, entry in new.items() if tid not in committed}
+
+
+def newest_of(*bases: Mapping[str, Entry]) -> datetime:
+    """The time of the newest of these markers. There must be one."""
+    return max(entry.modified for base in bases for entry in base.values())
 
 
 REFUSAL = b"refused\n"

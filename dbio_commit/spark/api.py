@@ -29,7 +29,7 @@ from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark.catalog.roots import Path
 from dbio_commit.store import parse_location
-from dbio_commit.table import Table
+from dbio_commit.table import Table, snapshots
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 
@@ -447,6 +447,36 @@ def read(
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
         return scan(spark, table, table.snapshot(as_of), where=where, is_now=as_of is None)
+
+
+@_takes_session("dbio.snapshots(paths)")
+def read_together(
+    spark: "SparkSession",
+    paths: Sequence[Path],
+    as_of: datetime | str | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> "list[DataFrame]":
+    """The committed rows of several tables at one moment: now, or as of a time (aware, or ISO 8601 text).
+
+    `snapshots` explains the moment. Each DataFrame is pinned to it, as one of `read` is. They come in the order of the
+    paths. Raises what `snapshots` and `read` raise.
+
+        orders, customers = dbio.read_together(spark, ["s3://lake/orders", "s3://lake/customers"])
+        orders.join(customers, "customer").groupBy("country").count().show()
+    """
+    with needs("dbio.read_together", extra="spark"):
+        from dbio_commit.spark.read.scan import scan
+        from dbio_commit.spark.session.conf import open_table
+
+    if isinstance(paths, str | os.PathLike):
+        raise InvalidInputError("dbio.read_together takes a list of paths; dbio.read reads one table")
+    tables = [open_table(spark, path, storage_options) for path in paths]
+    if not tables:
+        return []
+    with _explained(spark, tables[0]):
+        found = snapshots(tables, as_of)
+        return [scan(spark, *it, is_now=as_of is None) for it in zip(tables, found, strict=True)]
 
 
 def write_stream(

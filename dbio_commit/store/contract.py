@@ -342,6 +342,10 @@ class Store(ManyCalls, ABC):
         It contains the service's endpoint, however that was configured, and no credential.
         """
 
+    @abstractmethod
+    def shares_clock(self, other: "Store") -> bool:
+        """Whether one clock gives the times of objects in both, and rounds them in one way (PROTOCOL.md 8.5)."""
+
     @property
     def principal(self) -> str:
         """Identifies who asks. What one principal has read is not remembered for another. Reveals no credential."""

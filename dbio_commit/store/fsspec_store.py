@@ -219,6 +219,9 @@ class FsspecStore(Store):
         """Asks the service for a copy, with the credentials of this store. False if it has no such request."""
         return False
 
+    def shares_clock(self, other: Store) -> bool:
+        return isinstance(other, type(self)) and self._shares_service(other)
+
     def _shares_service(self, other: Self) -> bool:
         return self.identity.removesuffix(self._container) == other.identity.removesuffix(other._container)
 

@@ -40,7 +40,7 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import publish_as_set, try_to_publish
 from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies
 
 _DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
@@ -150,7 +150,7 @@ def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -
             f"another process has begun to copy to {target.url}, too, or to drop the copy; check what is there, and "
             "copy again"
         )
-    publish_as_set(target, clock, settings)
+    try_to_publish(target, clock, settings)
 
 
 # --- an earlier state -----------------------------------------------------------------------------------------------

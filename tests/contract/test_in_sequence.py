@@ -150,3 +150,15 @@ def test_a_write_waits_for_few_answers(old: Table, s3_server: S3Server, write: s
     most, run = WRITES[write]
     rounds, seen = in_rounds(s3_server, lambda: run(old))
     assert rounds == most, [f"{it.round} {it.method} {it.path}" for it in seen]
+
+
+PUBLISHED = {"delta": 10, "spark": 10, "iceberg": 12, "symlink": 15}
+
+
+@pytest.mark.parametrize("to", PUBLISHED)
+def test_an_append_with_a_publication_waits_for_few_answers(old: Table, s3_server: S3Server, to: str) -> None:
+    old.set({"publish": to})
+    old.write(ROWS)
+    old.snapshot()
+    rounds, seen = in_rounds(s3_server, lambda: old.write(ROWS))
+    assert rounds == PUBLISHED[to], [f"{it.round} {it.method} {it.path}" for it in seen]

@@ -65,6 +65,7 @@ JOB = """
     found["overwrite"] = ids(dbio.read(spark, path))
     found["pinned"] = [ids(pinned), ids(pinned.where("day = 'd0'")), pinned.count()]
     found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
+    found["together"] = [ids(frame) for frame in dbio.read_together(spark, [path, path])]
     found["where"] = ids(dbio.read(spark, path, as_of=commit.tid, where="day = 'd0' AND id BETWEEN 1 AND 2"))
 
     dbio.enable(spark, roots={"lake": root})
@@ -242,6 +243,7 @@ def test_modes_work_over_connect(found: dict[str, Any]) -> None:
     assert found["append"] == [0, 1, 2, 3, 4, 5]
     assert found["overwrite_partitions"] == [0, 2, 4, 11]
     assert found["overwrite"] == [20, 21]
+    assert found["together"] == [[20, 21]] * 2
     assert found["exists"].startswith("TableExistsError: ")
     assert found["ignored"] is True
     assert found["empty"] == [[], [["id", "bigint"], ["day", "string"]]]

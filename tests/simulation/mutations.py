@@ -40,7 +40,7 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.feed import feed, position
 from dbio_commit.feed.feed import Feed
 from dbio_commit.feed.position import Position, Start
-from dbio_commit.log import listing, settled, snapshot
+from dbio_commit.log import listing, settled, snapshot, together
 from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names, versions
@@ -51,7 +51,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.files_in_order import FilesInOrder
 from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
-from dbio_commit.protocol.log import Log, parse_log, settle
+from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
@@ -518,7 +518,8 @@ def list_again_without_a_wait() -> Iterator[None]:
     def list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, object]:
         if second.keys() <= first.committed.keys():
             return first, _ALL_SEEN
-        committed, later = settle({**second, **first.committed}, _committed(store))
+        base = {**second, **first.committed}
+        committed, later = settle(base, _committed(store), newest_of(base))
         return replace(first, committed=committed, later=later), _ALL_SEEN
 
     with patch.object(settled, "_list_commits", list_commits):
@@ -530,6 +531,83 @@ def list_checkpoints_first() -> Iterator[None]:
     """A read goes by the checkpoints that it has listed first."""
     with patch.object(settled, "_with_checkpoints", lambda log, found, passing_over: log):
         yield
+
+
+# --- readers of several tables ------------------------------------------------------------------------------------
+
+
+@mutation("moments", "R2", "R1", "R3")
+def read_one_table_after_the_other() -> Iterator[None]:
+    """Each table is read by itself."""
+
+    def read(clock: Clock, began: object, listed: Sequence[tuple[Store, Log]]) -> list[settled.Settled]:
+        return [settled.read_settled(store, clock, first) for store, first in listed]
+
+    with patch.object(roots, "read_together", read):
+        yield
+
+
+@mutation("moments", "R2", "R1", "R3", first=19)
+def look_again_before_all_tables_were_listed() -> Iterator[None]:
+    """The second listing of a table begins before the first one of another table has ended."""
+    look = together._look
+    with patch.object(together, "_look", lambda clock, store, first: look(clock, store, parse_log(store.list_log()))):
+        yield
+
+
+@mutation("moments", "R2", "R1", "R3", first=1)
+def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
+    """A later checkpoint than that of the first listing counts, with all that it covers."""
+
+    def read_checkpoint(store: Store, log: Log, *, table_id: str) -> Checkpoint:
+        newest = parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints
+        return listing.read_checkpoint(store, replace(log, checkpoints=newest), table_id=table_id)
+
+    with patch.object(together, "read_checkpoint", read_checkpoint):
+        yield
+
+
+@mutation("moments", "R2", "R1", "R3", first=6)
+def end_each_table_with_its_own_newest_commit() -> Iterator[None]:
+    """The newest marker of a table decides what counts there, and not that of all tables."""
+
+    def counted(looks: Sequence[together._Look]) -> list[Log]:
+        return [one for look in looks for one in (_COUNTED([look]) if look.base else [look.first])]
+
+    with patch.object(together, "_counted", counted):
+        yield
+
+
+_COUNTED = together._counted
+
+
+@mutation("moments", "R2", "R1", "R3", first=8)
+def look_a_third_time_only_where_something_came() -> Iterator[None]:
+    """A table whose second listing shows nothing new counts as its first one shows it."""
+
+    def counted(looks: Sequence[together._Look]) -> list[Log]:
+        logs = _COUNTED(looks)
+        return [log if look.has_news else look.first for look, log in zip(looks, logs, strict=True)]
+
+    with patch.object(together, "_counted", counted):
+        yield
+
+
+@mutation("moments", "R3", first=62)
+def look_a_third_time_at_once() -> Iterator[None]:
+    """The third listings come without a pause, when objects of the time of those before are still to appear."""
+    with patch.object(together, "pause_s", lambda store, listed: 0.0):
+        yield
+
+
+@mutation("moments", "R2", "R1", "R3", "I6", first=25)
+def trust_listings_for_hours() -> Iterator[None]:
+    """A reader that slept between its listings does not look whether markers have come and were purged meanwhile."""
+    with patch.object(together, "SURE_S", 7 * 86_400.0):
+        yield
+
+
+# --- what came too late -------------------------------------------------------------------------------------------
 
 
 @mutation("busy", "I4", "I5")
@@ -547,7 +625,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
 @mutation("busy", "R3", "I7", first=385)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
-    with patch.object(settled, "_with_earlier_turns", lambda log, checkpoint, read: log):
+    with patch.object(settled, "with_earlier_turns", lambda log, checkpoint, read: log):
         yield
 
 
@@ -1077,8 +1155,8 @@ def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
         own = [it for it in root.parts if names.part_number(it.name) == root.number]
         lost.setdefault(store.identity + store.principal, []).extend(own)
 
-    def mutated(store: Store, *arguments: Any, **options: Any) -> Checkpoint:
-        root = right(store, *arguments, **options)
+    def mutated(writer: parts.PartWriter, *arguments: Any, **options: Any) -> Checkpoint:
+        root, store = right(writer, *arguments, **options), writer.store
         return replace(root, parts=(*root.parts, *lost.pop(store.identity + store.principal, ())))
 
     with patch.object(checkpoints, "withdraw_parts", leave), patch.object(parts, "_merged", mutated):

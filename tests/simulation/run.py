@@ -3,7 +3,7 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Protocol
 from unittest.mock import patch
 from uuid import UUID
 
@@ -32,12 +32,23 @@ from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import tiny_parts
 
-from . import actors, erasures, life_of_parts, streams
+from . import actors, erasures, life_of_parts, moments, streams
 from .actors import Stage
 from .directories import DirectoryModel
 from .model import Model
 from .scenarios import SCENARIOS, draw
 from .world import DAY_S, SimClock, Violation, World
+
+
+class Play(Protocol):
+    """A simulation that shares only the world with the others."""
+
+    def new_world(self, seed: int, *, trace: bool = False) -> World: ...
+    def play(self, world: World, seed: int) -> None: ...
+
+
+ALONE: Mapping[str, Play] = {life_of_parts.SCENARIO: life_of_parts, moments.SCENARIO: moments}
+"""By scenario. No seed draws them."""
 
 
 @dataclass
@@ -82,10 +93,10 @@ class Outcome:
 
 def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None = None, trace: bool = False) -> World:
     """Runs the world of a seed to its end, then vacuums until nothing is left to do. Raises Violation."""
-    if scenario == life_of_parts.SCENARIO:
-        world = life_of_parts.new_world(seed, trace=trace)
+    if alone := ALONE.get(scenario or ""):
+        world = alone.new_world(seed, trace=trace)
         with _replayable(world, seed, scenario):
-            life_of_parts.play(world, seed)
+            alone.play(world, seed)
         if outcome is not None:
             outcome.add(world)
         return world
@@ -263,7 +274,7 @@ def main(
 ) -> None:
     """Runs the protocol's simulation."""
     be_quiet()
-    known = (*SCENARIOS, life_of_parts.SCENARIO)
+    known = (*SCENARIOS, *ALONE)
     if scenario not in (None, *known):
         raise typer.BadParameter(f"there is no scenario {scenario!r}; the scenarios are: {', '.join(known)}")
     if seed is not None:

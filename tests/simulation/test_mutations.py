@@ -5,9 +5,8 @@ from functools import cache
 
 import pytest
 
-from . import life_of_parts
 from .mutations import MUTATIONS, Mutation, find
-from .run import simulate
+from .run import ALONE, simulate
 from .scenarios import SCENARIOS
 from .test_exhaustive import MUTATED
 
@@ -41,7 +40,7 @@ def _passes(scenario: str, seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("scenario", [*SCENARIOS, life_of_parts.SCENARIO])
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *ALONE])
 def test_the_right_code_passes_each_seed_that_mutations_are_tried_with(scenario: str) -> None:
     for seed in range(20 if scenario == "parts" else 200):  # of which one takes seconds
         simulate(seed, scenario=scenario)

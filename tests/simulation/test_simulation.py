@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from . import life_of_parts
+from . import life_of_parts, moments
 from .mutations import MUTATIONS, find
-from .run import Outcome, in_processes, simulate, simulate_all
+from .run import ALONE, Outcome, in_processes, simulate, simulate_all
 from .world import Violation
 
 SEEDS = [range(2800, 3100), pytest.param(range(300, 2300), marks=pytest.mark.long)]
@@ -118,6 +118,24 @@ def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds
     assert {event: count for event in PARTS if (count := outcome.events[event]) < outcome.runs} == {}
 
 
+TOGETHER = (
+    "_committed_ was gone when it was read",
+    "a commit came during a read of several tables",
+    "purge of _checkpoint_",
+    "purge of _committed_",
+    "several tables were read as of a time",
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 1020), marks=pytest.mark.long)], ids=len)
+def test_several_tables_are_read_at_one_moment_beside_loaders_and_vacuums(seeds: range) -> None:
+    """PROTOCOL.md 8.5."""
+    outcome = simulate_all(seeds, moments.SCENARIO)
+    assert outcome.runs == len(seeds)
+    assert {event: count for event in TOGETHER if (count := outcome.events[event]) < outcome.runs // 10} == {}
+
+
 def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:
     """`make test-long` has 200 seeds. PROTOCOL.md 10.6."""
     outcome = simulate_all((33, 38, 42, 46), "erasures")  # in which much is erased, and some is not
@@ -125,7 +143,7 @@ def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> No
     assert outcome.events["an erasure was not complete"]
 
 
-@pytest.mark.parametrize(("seed", "scenario"), [*((seed, None) for seed in range(6)), (0, life_of_parts.SCENARIO)])
+@pytest.mark.parametrize(("seed", "scenario"), [*((seed, None) for seed in range(6)), *((0, it) for it in ALONE)])
 def test_a_seed_replays_step_by_step(seed: int, scenario: str | None) -> None:
     first, second = (simulate(seed, scenario=scenario, trace=True).trace for _ in range(2))
     assert first == second

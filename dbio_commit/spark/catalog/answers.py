@@ -204,9 +204,10 @@ class Answers:
     # --- procedures ---
 
     def _call(self, spark: SparkSession, catalog: str, name: str, arguments: Any) -> Any:
-        table, *more = arguments
-        own = procedures.table_of(spark, self.roots, catalog, table)
-        found: Any = procedures.named(name).call(spark, own, more)
+        first, *more = arguments
+        found: Any = procedures.named(name).call(
+            spark, lambda text: procedures.table_of(spark, self.roots, catalog, text), first, more
+        )
         return found._jdf
 
     # --- namespaces ---

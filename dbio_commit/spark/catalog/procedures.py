@@ -9,14 +9,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
 from dbio_commit.spark.catalog.changes import changed_rows, moment
 from dbio_commit.spark.catalog.roots import path_of
 from dbio_commit.spark.committer.writes import said_of
 from dbio_commit.spark.functions import HISTORY_COLUMNS, history_row
+from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.compaction import compact_in_tasks
 from dbio_commit.spark.session.conf import java_class, open_table
+from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.versions import as_java, local_rows
-from dbio_commit.table import Table
+from dbio_commit.table import Table, snapshots
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, RunSummary
 
@@ -34,24 +37,33 @@ class Parameter:
     """In SQL; "" if an argument must be given."""
 
 
+_TABLE = Parameter("table", "STRING", "the name of the table in SQL, or its path")
+_TABLES = Parameter("tables", "ARRAY<STRING>", "the names of the tables in SQL, or their paths")
+
+
 @dataclass(frozen=True, slots=True)
 class Procedure:
     comment: str
     run: Callable[..., DataFrame]
-    """Gets the session, the table, and an argument for each parameter."""
+    """Gets the session, the table or the tables, and an argument for each parameter."""
     more: Sequence[Parameter] = field(default=())
     """The parameters after the table."""
+    first: Parameter = _TABLE
 
-    def call(self, spark: SparkSession, table: Table, arguments: Sequence[Any]) -> DataFrame:
-        """Its rows. Raises InvalidInputError for a NULL that means nothing, and what the method of `Table` raises."""
+    def call(
+        self, spark: SparkSession, find: Callable[[str | None], Table], given: Any, arguments: Sequence[Any]
+    ) -> DataFrame:
+        """Its rows. `find` finds a table by its name. Raises what it raises, InvalidInputError for a NULL that means
+        nothing, and what the method of `Table` raises."""
         for parameter, value in zip(self.more, arguments, strict=True):
             if value is None and parameter.default != "NULL":
                 raise InvalidInputError(f"{parameter.name} is NULL; give a value: {parameter.comment}")
-        return self.run(spark, table, *arguments)
+        own = find(given) if self.first is _TABLE else [find(it) for it in given or ()]
+        return self.run(spark, own, *arguments)
 
     def described(self) -> str:
         """As `Procedure.java` reads it."""
-        parameters = [Parameter("table", "STRING", "the name of the table in SQL, or its path"), *self.more]
+        parameters = [self.first, *self.more]
         each = [text for it in parameters for text in (it.name, it.type, it.default, it.comment)]
         return "\0".join([self.comment, *each])
 
@@ -208,6 +220,19 @@ def _changes(spark: SparkSession, table: Table, start: str | None, end: str | No
     return found
 
 
+def _read_together(spark: SparkSession, tables: Sequence[Table], views: Sequence[str], as_of: str | None) -> DataFrame:
+    """Makes a temporary view of each table, all of one moment."""
+    views = views or [names.split(table.url)[1] for table in tables]
+    if len(views) != len(tables) or len({it.lower() for it in views}) < len(views):
+        raise InvalidInputError(f"views has {[*views]}; give {len(tables)} names that differ, one for each table")
+    found = snapshots(tables, None if as_of is None else moment(spark, as_of, "as_of"))
+    frames = [scan(spark, *it, is_now=as_of is None) for it in zip(tables, found, strict=True)]
+    for view, frame in zip(views, frames, strict=True):
+        frame.createOrReplaceTempView(quoted(view))
+    rows = [(view, it.url, it.tid, len(it.files)) for view, it in zip(views, found, strict=True)]
+    return _frame(spark, "view string, table string, tid string, files bigint", rows)
+
+
 def _frame(spark: SparkSession, columns: str, rows: Iterator[tuple[Any, ...]] | Sequence[tuple[Any, ...]]) -> DataFrame:
     """A DataFrame of rows that are in memory, for which no job runs."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -263,6 +288,15 @@ PROCEDURES: Mapping[str, Procedure] = {
         "publishes the table for other engines",
         _publish,
         (Parameter("to", "ARRAY<STRING>", "one or more of delta, iceberg, spark and symlink"),),
+    ),
+    "read_together": Procedure(
+        "makes temporary views of several tables at one moment",
+        _read_together,
+        (
+            Parameter("views", "ARRAY<STRING>", "the names of the views; by default those of the tables", "array()"),
+            Parameter("as_of", "STRING", "a time", "NULL"),
+        ),
+        _TABLES,
     ),
     "changes": Procedure(
         "the rows that commits inserted and deleted, if they are few; dbio_changes has no limit",

@@ -29,7 +29,7 @@ from dbio_commit.upkeep.erase.find import Finder, forgetful_markers, look_into, 
 from dbio_commit.upkeep.erase.judge import Doomed, ErasureJudge
 from dbio_commit.upkeep.erase.remains import remains_of
 from dbio_commit.upkeep.erase.report import EraseReport, Pending
-from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_as_set, publish_each
+from dbio_commit.upkeep.publish import DIRECTORIES, find_formats, forget_published, publish_each, try_to_publish
 from dbio_commit.upkeep.vacuum import table_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.packed import Paths
@@ -184,7 +184,7 @@ class _Erasure(TableVacuum):
         self._doomed = self._find(snapshot)
         if not self._hands.dry_run:
             self._wait_for(snapshot)
-            publish_as_set(self._store, self._clock, snapshot.settings)  # before files go that it may still name
+            try_to_publish(self._store, self._clock, snapshot.settings)  # before files go that it may still name
         left = self._delete_files(snapshot)
         if self._hands.dry_run:
             self._hands.delete(self._markers_of(snapshot))

@@ -6,10 +6,11 @@ none shows what is not committed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dbio_commit.base.clock import Clock
+from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
@@ -86,8 +87,24 @@ _WAYS: Mapping[Format, _Way] = {
 }
 
 
-def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]:
+class Looked(NamedTuple):
+    """What was published."""
+
+    looked: Moment
+    """From before the looks."""
+    listings: Mapping[Format, Any]
+
+
+def look(store: Store, clock: Clock, to: Sequence[Format]) -> Looked:
+    """What is published in these formats. Raises CorruptMarkerError and StoreError."""
+    looked = clock.moment()
+    return Looked(looked, {it: _WAYS[it].look(store) for it in to})
+
+
+def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | None = None) -> list[Published]:
     """Publishes the current state of the table in these formats. Writes nothing if nothing has changed.
+
+    `seen` is what the caller has seen of these formats. Without it, this looks.
 
     Raises InvalidInputError if it is no dbio table, has something that a format cannot hold, or has partition values on
     which readers do not agree; UnsupportedTableError if another tool has written to a publication; CommitConflictError
@@ -96,11 +113,11 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
     done: dict[Format, Published] = {}
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
-        looked = clock.moment()
-        seen = {it: _WAYS[it].look(store) for it in to if it not in done}
+        looked, listings = seen or look(store, clock, [it for it in to if it not in done])
+        seen = None
         live = read_live(store, clock, looked)  # read after the looks, so that no publication that they found is newer
         prove_store(store)
-        for it, listing in seen.items():
+        for it, listing in listings.items():
             try:
                 found = _WAYS[it].put(store, clock, listing, live)
             except OvertakenError:
@@ -137,32 +154,48 @@ def _warn_of_limits(store: Store, live: Live) -> None:
         _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
 
-def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
-    """Publishes in the formats that the table's settings name, after a commit, or if a publication is behind.
+def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Callable[[], None]:
+    """What follows a commit: looks at what is published in the formats that these settings name. The result publishes.
 
-    An error is only logged, since the commit has succeeded. The next commit, vacuum or `dbio publish` catches up.
+    The look comes before the snapshot, so it can go beside the last request of the commit.
     """
-    try_to_publish(store, clock, settings)
+    seen: dict[Format, Looked] = {}
+    for it in _known(published_forms(settings)):
+        with suppress(Exception):  # `publish` looks again, and says what is wrong
+            seen[it] = look(store, clock, [it])
+
+    def finish() -> None:
+        publish_each(store, clock, published_forms(settings), seen=seen)
+
+    return finish
 
 
 def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dict[Format, str]:
-    """As `publish_as_set`. Returns the formats in which the table could not be published, and why."""
+    """Publishes in the formats that these settings name. Returns those in which that failed, and why.
+
+    An error is only logged: the next commit, vacuum or `dbio publish` catches up.
+    """
     return publish_each(store, clock, published_forms(settings))
 
 
-def publish_each(store: Store, clock: Clock, wanted: Collection[str]) -> dict[Format, str]:
-    """As `try_to_publish`, in these formats."""
+def publish_each(
+    store: Store, clock: Clock, wanted: Collection[str], *, seen: Mapping[Format, Looked] | None = None
+) -> dict[Format, str]:
+    """As `try_to_publish`, in these formats. `seen` is what the caller has seen of them."""
     behind: dict[Format, str] = {}
-    for it in Format:  # one by one: a table that one format cannot hold is still published in the others
-        if it not in wanted:
-            continue
+    for it in _known(wanted):  # one by one: a table that one format cannot hold is still published in the others
         with courtesy(_log, _LAGS, store.url, it):
             try:
-                publish(store, clock, [it])
+                publish(store, clock, [it], seen=seen.get(it) if seen else None)
             except Exception as error:
                 behind[it] = str(error) if isinstance(error, DbioError) else type(error).__name__
                 raise
     return behind
+
+
+def _known(wanted: Collection[str]) -> list[Format]:
+    """Without those that only later versions know."""
+    return [it for it in Format if it in wanted]
 
 
 def published_at(store: Store, format: Format) -> datetime | None:
@@ -198,12 +231,11 @@ def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:
     anything of earlier states: the caller deletes them. Raises what `publish` raises."""
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
-        looked = clock.moment()
-        seen = _WAYS[it].look(store)
+        looked, listings = look(store, clock, [it])
         live = read_live(store, clock, looked)
         prove_store(store)
         try:
-            if (old := _WAYS[it].forget(store, clock, seen, live)) is not None:
+            if (old := _WAYS[it].forget(store, clock, listings[it], live)) is not None:
                 return old
         except OvertakenError:
             continue

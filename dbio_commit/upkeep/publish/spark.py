@@ -94,12 +94,13 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     ):
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None
-    withdraw_if_dropped(store, live, {path: body})
-    store.delete_many(
-        [entry.path for other, entry in listing.lists.items() if other < last]
-    )  # a list that stays does no harm
     key, listed = TableKey.of(store, live.table_id), SinkList(wanted, None)
-    keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths))
+    old = [entry.path for other, entry in listing.lists.items() if other < last]  # one that stays does no harm
+    store.together(
+        lambda: withdraw_if_dropped(store, live, {path: body}),
+        lambda: store.delete_many(old),
+        lambda: keep_new(store, key, path, (root, listed), bytes=memory_of(listed.paths)),
+    )
     return published(number, is_new=True)
 
 

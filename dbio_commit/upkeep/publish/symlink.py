@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from dbio_commit.base.clock import Clock
@@ -78,9 +79,9 @@ class SymlinkListing:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim."""
-        claims = sum(not entry.size for entry in self.claims.values())
-        return claims > 1 or (self.last == 1 and not self.manifests)
+        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim, which is not the
+        first. Earlier publishers left the first one, too."""
+        return self.last == 1 or sum(not entry.size for entry in self.claims.values()) > 1
 
 
 def manifests(live: Live, root: str) -> dict[str, bytes]:
@@ -109,16 +110,21 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         live.refuse_unread()
         if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
-        number = listing.last + 1
+        if not listing.last:
+            store.put_if_absent(claim_path(1), b"")  # stays until this publisher has finished, as the claim before does
+        number = max(listing.last, 1) + 1
         looked = clock.moment()
         if store.put_if_absent(claim_path(number), b""):
             # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
             # have written manifests until now.
-            live = read_live(store, clock, looked)
-            before, wanted = _read(store, look(store).manifests), manifests(live, root)
+            live, before = store.together(
+                partial(read_live, store, clock, looked), lambda: _read(store, look(store).manifests)
+            )
+            wanted = manifests(live, root)
+            made = {claim_path(number): b"", **wanted}
             try:
                 more, less = _write(store, before, wanted, number, Lookout(clock, looked))
-                withdraw_if_dropped(store, live, {claim_path(number): b"", **wanted})
+                _, listing = store.together(partial(withdraw_if_dropped, store, live, made), partial(look, store))
             except OvertakenError:
                 listing, is_last = look(store), False
                 continue
@@ -129,7 +135,6 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
                 live = read_live(store, clock, looked)  # another table, whose manifests were replaced
                 continue
             added, removed = added + more, removed + less
-            listing = look(store)
             is_last = listing.last <= number
             if is_last:
                 older = [entry for other, entry in listing.claims.items() if other < number]

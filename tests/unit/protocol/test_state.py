@@ -28,7 +28,7 @@ from dbio_commit.protocol.directory import (
     visible_files,
 )
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.log import newest_of, parse_log
 from dbio_commit.protocol.log import settle as settle_log
 from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker
 from dbio_commit.protocol.state import Added, LiveFiles, current_metadata, live_files
@@ -229,8 +229,9 @@ def test_commit_markers_count_up_to_the_newest_that_was_listed_before_the_pause(
         return {tid: Entry(f"_committed_{tid}", 9, NOW + timedelta(seconds=at)) for tid, at in seconds.items()}
 
     base = markers(a=1, b=5)
-    committed, later = settle_log(base, markers(b=5, c=3, d=5, e=6))
+    committed, later = settle_log(base, markers(b=5, c=3, d=5, e=6), newest_of(base))
     assert (set(committed), set(later)) == ({"a", "b", "c", "d"}, {"e"})
+    assert newest_of({}, markers(a=7), base) == NOW + timedelta(seconds=7)  # of several tables
 
 
 def test_the_newest_checkpoint_has_the_highest_number() -> None:

@@ -172,7 +172,7 @@ class ManifestSink:
 
     def finish(self, rest: Sequence[Manifest], location: str, *, parent_id: int | None) -> str:
         """Writes the list of all manifests, and returns its URL. `location` is the URL of the publication."""
-        self._close()
+        last = self._closed()
         self.manifests = [*rest, *self.manifests]
         name = list_name(self._snapshot_id, self._token())
         directory = f"{location}/metadata"
@@ -184,7 +184,7 @@ class ManifestSink:
             sequence_number=self._sequence_number,
         )
         path = f"{DIRECTORY}/{name}"
-        self._put(path, body)
+        self._store.ask_each(lambda it: self._put(*it), [*last, (path, body)])
         keep_named(self._key, path, self.manifests, bytes=_MANIFEST_MEMORY * len(self.manifests))
         return f"{directory}/{name}"
 
@@ -196,14 +196,20 @@ class ManifestSink:
         return ManifestWriter(self._form, snapshot_id=self._snapshot_id, sequence_number=self._sequence_number)
 
     def _close(self) -> None:
-        if self._open is not None:
-            manifest, body = self._open.finish(self._token())
-            path = f"{DIRECTORY}/{manifest.name}"
+        for path, body in self._closed():
             self._put(path, body)
-            self.manifests.append(manifest)
-            if len(body) <= _SMALL_BYTES:
-                keep_named(self._key, path, body, bytes=len(body))
+
+    def _closed(self) -> list[tuple[str, bytes]]:
+        """The path and the body of the manifest that was open, which is to be put."""
+        if self._open is None:
+            return []
+        manifest, body = self._open.finish(self._token())
         self._open = None
+        self.manifests.append(manifest)
+        path = f"{DIRECTORY}/{manifest.name}"
+        if len(body) <= _SMALL_BYTES:
+            keep_named(self._key, path, body, bytes=len(body))
+        return [(path, body)]
 
     def _put(self, path: str, body: bytes) -> None:
         self._refuse_overtaken()

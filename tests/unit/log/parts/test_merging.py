@@ -26,7 +26,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 def part_of(store: MemoryStore, number: int) -> Part:
     tid = f"{number:019}"
     rows = [FileRow(f"day={i % DAYS:02}", data(tid, i), tid, tid, added=i, size=i) for i in range(EACH)]
-    [part] = writers._write(store, number, "files", [Piece([files_table(rows)])], since=number, until=number)
+    [part] = writers.PartWriter(store, number).write("files", [Piece([files_table(rows)])])
     return part
 
 

@@ -237,6 +237,50 @@ def test_a_checkpoint_that_comes_late_is_withdrawn_by_its_writer(form: str, at: 
 
 
 @pytest.mark.parametrize("form", ["one body", "tiny parts"])
+def test_an_erasure_whose_checkpoint_has_a_number_that_others_take_and_erase_looks_again(form: str) -> None:
+    """The other checkpoint is gone before this eraser compares it with its own."""
+    with tiny_parts() if form == "tiny parts" else nullcontext():
+        place = Place(by_name=True, is_deleted=True)
+        store, taken = place.store.seen_by("another eraser"), list[str]()
+
+        def take_and_erase(operation: str, path: str) -> None:
+            if operation == "put_if_absent" and path.startswith("_checkpoint_") and not taken:
+                taken.append(path)
+                assert place.table("other").checkpoint() == path
+            elif operation == "get" and path in taken:
+                heal(store)
+                for _ in range(2):
+                    place.erase()
+
+        store.before = take_and_erase
+        assert Table.over(store, place.clock, inspector=inspect_files).erase("age = 3").ok
+        assert taken
+        assert place.left() == []
+        assert place.table("reader").check().ok
+
+
+def test_a_checkpoint_that_fails_leaves_none_of_the_parts_that_it_wrote() -> None:
+    """An erasure purges what it reads, whatever it has written by then."""
+
+    def build() -> Place:
+        return Place(by_name=True, is_deleted=True)
+
+    with tiny_parts():
+        for call in range(_calls(build, WORKS["checkpoint"])):
+            _stopped_before(build, WORKS["checkpoint"], call, times=1)
+
+
+def test_manifests_that_the_first_publisher_writes_late_are_brought_up_to_date() -> None:
+    """An erasure finds manifests that are as it would write them, and another one comes after it."""
+    place = Place(by_name=True)
+    store = place.store.seen_by("publisher")
+    store.before = once("write", f"_symlink_format_manifest/name={NAME}/*", place.erase)
+    place_table = Table.over(store, place.clock, inspector=inspect_files)
+    place_table.publish("symlink")
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("form", ["one body", "tiny parts"])
 def test_each_later_checkpoint_repeats_the_id_of_the_last_erasure(form: str) -> None:
     """PROTOCOL.md 7.4."""
     with tiny_parts() if form == "tiny parts" else nullcontext():

@@ -246,7 +246,7 @@ def test_of_manifests_those_of_partitions_without_files_go_and_claims_are_few(ta
     table.publish("symlink")
     names = sorted(path for path in memory_of(table).objects if path.startswith("_symlink_format_manifest/"))
     assert names == [
-        "_symlink_format_manifest/.dbio-00000000000000000003",
+        "_symlink_format_manifest/.dbio-00000000000000000004",
         "_symlink_format_manifest/day=2/manifest",
     ]
     assert shown(memory_of(table), Format.SYMLINK) == live(table)
@@ -579,6 +579,57 @@ def test_each_commit_of_a_table_that_is_set_to_is_published(to: Format, table: T
     for operation in ("append", "overwrite", "append"):
         commit(table, operation)
         assert shown(memory_of(table), to) == live(table)
+
+
+@each_format
+def test_whoever_commits_between_two_calls_of_a_commit_is_published_with_it(to: Format) -> None:
+    """The look at what is published comes beside the end of the commit, before its snapshot."""
+
+    def prepared() -> Table:
+        probe_module._PROBED.clear()
+        forget()
+        table = new_table()
+        commit(table)
+        table.set({"publish": to})
+        return table
+
+    first = prepared()
+    for call in range(count_calls(memory_of(first), lambda: commit(first))):
+        table = prepared()
+        store = memory_of(table)
+
+        def other(table: Table = table, store: MemoryStore = store) -> None:
+            with unwatched(store):
+                commit(table)
+
+        act_before_call(store, call, other)
+        commit(table)
+        heal(store)
+        assert shown(store, to) == live(table)
+        assert len(live(table)) * 2 == len(live(first)) * 3
+
+
+@each_format
+def test_a_commit_whose_look_at_the_publication_fails_is_published_all_the_same(to: Format, table: Table) -> None:
+    commit(table)
+    table.set({"publish": to})
+    store = memory_of(table)
+    forget()  # a publisher that remembers its version of Iceberg asks for that alone
+    listing = "list_files" if to is Format.SYMLINK else "list_directory"
+    failing, failed = fail_with(StoreError("no answer"), listing, f"{DIRECTORIES[to]}*"), list[str]()
+
+    def once(operation: str, path: str) -> None:
+        try:
+            failing(operation, path)
+        except StoreError:
+            failed.append(path)
+            raise
+
+    store.before = once
+    commit(table)
+    heal(store)
+    assert failed
+    assert shown(store, to) == live(table)
 
 
 def test_a_table_that_is_not_set_to_is_not_published(table: Table) -> None:
