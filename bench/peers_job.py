@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
@@ -66,6 +67,16 @@ class Way:
 
     def compact(self, spark: SparkSession, table: str, target_bytes: int) -> None:
         """Into files of about so many bytes, in no order."""
+        raise NotImplementedError
+
+    def cluster_append(self, spark: SparkSession, table: str, order: str, source: str, columns: Sequence[str]) -> None:
+        """`order` is "liquid", "zorder" or "sort". The first append makes the table."""
+        raise NotImplementedError
+
+    def cluster_run(
+        self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
+    ) -> None:
+        """Orders the rows, or all of them if `full`."""
         raise NotImplementedError
 
     def drop(self, spark: SparkSession, table: str) -> None:
@@ -187,6 +198,22 @@ class Delta(Way):
             os.link(file, path / file.name)
         spark.sql(f"CONVERT TO DELTA parquet.`{path}`")
 
+    def cluster_append(self, spark: SparkSession, table: str, order: str, source: str, columns: Sequence[str]) -> None:
+        rows, path = spark.read.parquet(source), self.path(table)
+        if not Path(path).exists():
+            by = f"CLUSTER BY ({', '.join(columns)})" if order == "liquid" else ""
+            fields = ", ".join(f"{it.name} {it.dataType.simpleString()}" for it in rows.schema)
+            spark.sql(f"CREATE TABLE delta.`{path}` ({fields}) USING delta {by}")
+        rows.write.format("delta").mode("append").save(path)
+
+    def cluster_run(
+        self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
+    ) -> None:
+        for bound in ("maxFileSize", "minFileSize"):
+            spark.conf.set(f"spark.databricks.delta.optimize.{bound}", str(target_bytes))
+        by = f"ZORDER BY ({', '.join(columns)})" if order == "zorder" else "FULL" if full else ""
+        spark.sql(f"OPTIMIZE delta.`{self.path(table)}` {by}")
+
     def _table(self, spark: SparkSession, table: str) -> Any:
         tables: Any = import_module("delta.tables")  # is in the peer's environment only
         return tables.DeltaTable.forPath(spark, self.path(table))
@@ -258,6 +285,24 @@ class Iceberg(BySql):
 
     def drop(self, spark: SparkSession, table: str) -> None:
         spark.sql(f"DROP TABLE IF EXISTS {_CATALOG}.{table} PURGE")
+
+    def cluster_append(self, spark: SparkSession, table: str, order: str, source: str, columns: Sequence[str]) -> None:
+        rows, name = spark.read.parquet(source), f"{_CATALOG}.{table}"
+        if spark.catalog.tableExists(name):
+            rows.writeTo(name).append()
+        else:
+            rows.writeTo(name).create()
+
+    def cluster_run(
+        self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
+    ) -> None:
+        """Iceberg has no rule for which files it orders, so this names all of them, each time."""
+        names = ", ".join(columns)
+        spark.sql(
+            f"CALL iceberg.system.rewrite_data_files(table => 'bench.{table}', strategy => 'sort', "
+            f"sort_order => '{f'zorder({names})' if order == 'zorder' else names}', "
+            f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{target_bytes}'))"
+        )
 
     def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
         """By Iceberg's own procedure for files that are there already."""
@@ -436,6 +481,19 @@ class Jobs:
 
     def compact(self, way: str, table: str, target_bytes: int) -> None:
         self._ways[way].compact(self._spark, table, target_bytes)
+
+    def cluster_append(self, way: str, table: str, order: str, source: str, columns: Sequence[str]) -> None:
+        """The rows of a file, to a table that is made for them in this order."""
+        self._ways[way].cluster_append(self._spark, table, order, source, columns)
+
+    def cluster_run(
+        self, way: str, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
+    ) -> None:
+        self._ways[way].cluster_run(self._spark, table, order, columns, target_bytes, full)
+
+    def cluster_files(self, way: str, table: str, order: str) -> list[str]:
+        """The paths of the live files."""
+        return [unquote(urlsplit(it).path) for it in self._ways[way].read(self._spark, table).inputFiles()]
 
     def live_files(self, way: str, table: str) -> int:
         return len(self._ways[way].read(self._spark, table).inputFiles())

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import (
     cases_busy,
+    cases_cluster,
     cases_compact,
     cases_frames,
     cases_idle,
@@ -61,6 +62,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "peers": cases_peers.peers,
     "rewrites": cases_rewrites.rewrites,
     "compact": cases_compact.compact,
+    "cluster": cases_cluster.cluster,
     "sql": cases_sql.sql,
 }
 BY_NAME = {"largest"}

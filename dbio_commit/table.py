@@ -767,6 +767,8 @@ class Table:
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
         rewrite_types: bool = False,
+        full: bool = False,
+        most: int | None = None,
         message: str | None = None,
         labels: Labels | None = None,
     ) -> CompactReport:
@@ -780,8 +782,16 @@ class Table:
         - `rewrite_types`: also rewrites files, of any size, with columns of other types than the table, which was
           widened since: not all readers convert them. The report says how many there were (`other_types`). Looks at
           the footer of each file.
+        - `full`, `most`: of a table with the setting `cluster_by`, below.
         - `dry_run`: reports the same, and changes nothing.
         - `message` and `labels` of its commits are as in `begin`.
+
+        If the table has the setting `cluster_by`, rows are divided among new files by the values of its columns, and
+        within each file along a Z-curve. Files that are not divided so yet are rewritten, with those clustered files
+        whose values lie among theirs, if they are not many. `full` rewrites all files. At most `most` bytes of a
+        partition are rewritten together (16 GB, with Spark 256 GB): the more, the fewer files a condition reads.
+        Without Spark, rows wait in the system's directory for temporary files, which needs 1.5 times as many bytes; if
+        it has less, files are left, and reported.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
@@ -797,6 +807,8 @@ class Table:
             z_order=column_names(z_order),
             min_files=min_files,
             rewrite_types=rewrite_types,
+            full=full,
+            most=most,
         )
         return compact(self.store, self.clock, options, dry_run=dry_run, note=self.note(message, labels))
 

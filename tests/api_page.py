@@ -34,6 +34,7 @@ RESULTS = {
     "dbio_commit.protocol.scope": ["Scope"],
     "dbio_commit.upkeep.check": ["CheckReport", "PendingTransaction", "WrongSize"],
     "dbio_commit.upkeep.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
+    "dbio_commit.upkeep.compact.spread": ["Clustering"],
     "dbio_commit.upkeep.copy": ["CopyReport"],
     "dbio_commit.upkeep.diff": ["Difference", "Total", "Change"],
     "dbio_commit.upkeep.drop": ["DropReport"],

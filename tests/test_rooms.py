@@ -62,6 +62,7 @@ LARGE = {
     "commit/table_root.py": "the decisions about a table",
     "commit/transaction.py": "a transaction",
     "data/mapping.py": "the columns of new rows",
+    "data/pruning.py": "the files that a condition leaves out",
     "log/listing.py": "the objects of a log",
     "log/parts/files.py": "the live files of a large table",
     "log/parts/parquet.py": "the Parquet files of parts",

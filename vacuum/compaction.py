@@ -83,8 +83,7 @@ def compact_table(table: Table, options: CompactOptions, *, dry_run: bool, stop:
     from dbio_commit.upkeep.compact.run import compact, in_threads
 
     # The process has a bound on its memory, and sorting needs all rows of a new file in memory.
-    threads = {"at_once": 1} if options.is_ordered else {}
-    rewriter = in_threads(table.store, stop=stop, **threads)
+    rewriter = in_threads(table.store, stop=stop, sorts=1)
     return compact(table.store, table.clock, options, dry_run=dry_run, rewriter=rewriter, stop=stop)
 
 

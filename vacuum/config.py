@@ -144,6 +144,8 @@ class CompactConfig(_Part):
     z_order: _Columns = Field(default_factory=list)
     min_files: Annotated[int, Field(ge=1)] = MIN_FILES
     rewrite_types: bool = False
+    most: Annotated[int, BeforeValidator(_parse_size), Field(ge=1)] | None = None
+    spill: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -162,6 +164,8 @@ class CompactConfig(_Part):
             z_order=tuple(self.z_order),
             min_files=self.min_files,
             rewrite_types=self.rewrite_types,
+            most=self.most,
+            spill=self.spill,
         )
         return options if self.enabled else None
 

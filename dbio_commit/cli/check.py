@@ -1,6 +1,7 @@
 """`dbio check`: prints what is wrong with a table, pending or garbage, and what to do about it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +45,8 @@ def print_check(report: CheckReport) -> None:
     print_part("publications", text_column("what is wrong"), report.publications)
     print_part("engines that cannot read the Delta log", text_column("why"), report.unread_by)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
+    clustering = report.clustering.sentences() if report.clustering else []
+    print_part("clustering", text_column("how well"), clustering)
     print_part("statistics", text_column("what is wrong"), _statistics(report))
     print_part("commit markers that are probably lost", text_column("what shows it"), _lost(report))
     print_part("pending", _PENDING, report.pending)
@@ -71,6 +74,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "publications": report.publications,
         "unread_by": report.unread_by,
         "refused_settings": report.refused_settings,
+        "clustering": asdict(report.clustering) if report.clustering else None,
         "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "without_statistics": [{"path": path, "files": files} for path, files in report.without_statistics.items()],

@@ -367,6 +367,8 @@ def compact(
     z_order: Annotated[str, typer.Option(metavar="COLUMN,...", help=COMPACT_HELP["z_order"])] = "",
     min_files: Annotated[int, typer.Option(metavar="NUMBER", help=COMPACT_HELP["min_files"])] = 1,
     rewrite_types: Annotated[bool, typer.Option("--rewrite-types", help=COMPACT_HELP["rewrite_types"])] = False,
+    full: Annotated[bool, typer.Option("--full", help=COMPACT_HELP["full"])] = False,
+    most: Annotated[str | None, typer.Option(metavar="SIZE", show_default=False, help=COMPACT_HELP["most"])] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     message: _Message = None,
     as_json: _Json = False,
@@ -386,6 +388,8 @@ def compact(
                 z_order=_split(z_order),
                 min_files=min_files,
                 rewrite_types=rewrite_types,
+                full=full,
+                most=None if most is None else parse_size(most),
                 dry_run=dry_run,
                 message=message,
             )

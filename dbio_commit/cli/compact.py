@@ -9,14 +9,16 @@ from dbio_commit.upkeep.figures import count_text, files_text, number_text, size
 
 
 def print_compaction(report: CompactReport) -> None:
+    columns = [*_COMPACTED, *([_NEW_FILES] if report.cluster_by else [])]
     if in_pipe():
-        print_lines(_COMPACTED, report.compacted)
+        print_lines(columns, report.compacted)
         say_facts(report.url, _facts(report), dry_run=report.dry_run)
         return
     say(report.url, style="bold")
     print_facts(_facts(report))
     if report.dry_run:
-        print_part("would become one file each", _COMPACTED, report.compacted)
+        become = "be clustered" if report.cluster_by else "become one file each"
+        print_part(f"would {become}", columns, report.compacted)
     print_part("left as they are", _LEFT, report.left)
 
 
@@ -28,6 +30,7 @@ def compaction_json(report: CompactReport) -> dict[str, Any]:
         "after": {"files": report.files_after, "size": report.bytes_after},
         "commits": report.commits,
         "other_types": report.other_types,
+        "cluster_by": report.cluster_by,
         "compacted": [_compacted_json(it) for it in report.compacted],
         "left": [{"files": it.paths, "size": it.size, "reason": it.reason} for it in report.left],
     }
@@ -41,14 +44,16 @@ def _compacted_json(it: Compacted) -> dict[str, Any]:
         "path": it.path,
         "new_size": it.new_size,
         "rows": it.rows,
+        "new_files": it.new_files,
     }
 
 
 def _facts(report: CompactReport) -> Mapping[str, str]:
     would, most = ("would be ", "at most ") if report.dry_run else ("", "")
     other = "" if report.other_types is None else count_text(report.other_types, "file")
+    nothing = "nothing: all files are clustered" if report.cluster_by else "nothing: no two small files fit into one"
     if not report.compacted and not report.left:
-        return {"compacted": "nothing: no two small files fit into one", "of other types": other}
+        return {"compacted": nothing, "of other types": other}
     left = sum(len(it.paths) for it in report.left)
     return {
         f"{would}compacted": files_text(report.files_before, report.bytes_before),
@@ -67,6 +72,8 @@ _COMPACTED: list[Column[Compacted]] = [
     Column("new size", lambda it: it.new_size, size_text, right=True),
     Column("rows", lambda it: it.rows, number_text, right=True),
 ]
+
+_NEW_FILES: Column[Compacted] = Column("new files", lambda it: it.new_files, number_text, right=True)
 
 _LEFT: list[Column[LeftFiles]] = [
     Column("first", lambda it: it.paths[0], fold=True),

@@ -124,6 +124,8 @@ class Draft:
     """In a rewrite: the live files that it removes."""
     whole: Collection[str] | None = None
     """In a rewrite with files of changes: the files, added and removed, of which every row came or went."""
+    clustered: Sequence[str] = ()
+    """In a rewrite: the columns by whose values its rows are divided among `files`."""
     read: "Read | None" = None
     """In a rewrite: what it has read. None if it depends only on the files that it removes."""
     replaced: Sequence[names.Partition] = ()
@@ -196,5 +198,6 @@ class Draft:
                 data_change=None if self.terms.changes_rows else False,
                 files=pack_files(_bare(files, bare_columns(metadata.settings if metadata else None))),
                 whole=None if self.whole is None else sorted(self.whole),
+                clustered=list(self.clustered) or None,
             ),
         )

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
@@ -59,7 +59,7 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
-@internal("__init__", "inspector", "require_files")
+@internal("__init__", "inspector", "record_clustering", "require_files")
 class Transaction:
     """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
@@ -89,6 +89,7 @@ class Transaction:
         self._unseen: set[str] = set()  # files that were added, whose footers are to be read
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
+        self._clustered: Sequence[str] = ()
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
@@ -177,6 +178,11 @@ class Transaction:
         """The old word for `record_changes`."""
         deprecate("Transaction.tell_changes", "Transaction.record_changes")
         self.record_changes(whole)
+
+    def record_clustering(self, columns: Sequence[str]) -> None:
+        """Of a "rewrite": its rows are divided among the added files by the values of these columns."""
+        self._require_open("record columns")
+        self._clustered = columns
 
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.
@@ -268,6 +274,7 @@ class Transaction:
                 schema=schema,
                 rewritten=self._removed,
                 whole=self._whole,
+                clustered=self._clustered,
                 read=self._read,
                 replaced=self._replaced,
                 counted={**(metrics or {}), **self._with_ids()},

@@ -3,15 +3,15 @@
 A bound need not be a value of the file (PROTOCOL.md 7.3), so the values themselves must be read from these files.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dbio_commit.data.file_facts import facts_in
 from dbio_commit.data.pruning import Facts, facts_of_bounds
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers.commit import bounds_in
-from dbio_commit.protocol.markers.files import Bounds, bounds_of
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.state import Added, DataFile, FilesInParts, LiveFiles
+from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
 
 class Extreme(NamedTuple):
@@ -45,11 +45,11 @@ def may_hold_extremes(
         files.choose(lambda _: True, columns, _of_bounds(look, wanted))
         return files.choose(lambda _: True, columns, _of_bounds(may_hold, wanted))
     markers = {commit.tid: commit for commit in commits}
-    live = LiveFiles.of(files)
+    live, kinds = LiveFiles.of(files), [(it.column, it.kind) for it in wanted]
     for added in live.by_transaction:
-        for _, facts in _facts_in(added, markers, wanted):
+        for _, facts in facts_in(added, markers, kinds):
             look(facts)
-    return live.select(lambda added: [path for path, facts in _facts_in(added, markers, wanted) if may_hold(facts)])
+    return live.select(lambda added: [path for path, facts in facts_in(added, markers, kinds) if may_hold(facts)])
 
 
 def _sure(extreme: Extreme, facts: Facts) -> Any:
@@ -74,23 +74,3 @@ def _of_bounds(
         return function([facts_of_bounds(told.get(it.column.lower()), rows, it.kind) for it in wanted])
 
     return of
-
-
-def _facts_in(
-    added: Added, markers: Mapping[str, Decided], wanted: Sequence[Extreme]
-) -> Iterator[tuple[str, list[Facts]]]:
-    """The facts of each file that a transaction added."""
-    commit = markers.get(added.tid or "")
-    info = commit.marker.dbio_commit.files if commit and commit.marker.dbio_commit else None
-    if commit is None or info is None:
-        yield from ((path, [Facts()] * len(wanted)) for path in added.paths)
-        return
-    bounds = bounds_in(commit.marker, lower={it.column.lower() for it in wanted})
-    told = {name.lower(): it for name, it in bounds.items()}
-    number = {path: i for i, path in enumerate(commit.marker.added)}
-    for path in added.paths:
-        i = number.get(path)
-        each = [None if i is None or it.column.lower() not in told else bounds_of(told[it.column.lower()], i)
-                for it in wanted]  # fmt: skip
-        rows = None if i is None else info.rows[i]
-        yield path, [facts_of_bounds(it, rows, extreme.kind) for it, extreme in zip(each, wanted, strict=True)]

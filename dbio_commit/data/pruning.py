@@ -16,7 +16,16 @@ from dbio_commit.protocol.markers.commit import CommitMarker, bounds_in
 from dbio_commit.protocol.markers.files import Bounds, ColumnBounds, FileInfo, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read
-from dbio_commit.protocol.state import Added, DataFile, FilesInParts, Holds, LiveFiles
+from dbio_commit.protocol.state import (
+    TOGETHER,
+    Added,
+    DataFile,
+    FilesInParts,
+    Holds,
+    HoldsInSome,
+    LiveFiles,
+    in_slices,
+)
 from dbio_commit.protocol.types import is_integer, type_of
 
 # --- conditions ---------------------------------------------------------------------------------------------------
@@ -284,7 +293,8 @@ def prune(
         return condition.may_hold(_getter(_partition_facts(partition, columns, types)))
 
     if isinstance(files, FilesInParts):
-        return files.choose(may, {column.lower() for column in columns}, _holds(condition, columns, types))
+        lower = {column.lower() for column in columns}
+        return files.choose(may, lower, _holds(condition, columns, types), _holds_in_some(condition, columns, types))
     kept = LiveFiles.of(files).in_partitions(may)
     told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
@@ -310,6 +320,15 @@ def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str
         told = {name.lower(): it for name, it in bounds.items()}
         own = {it: facts_of_bounds(told[it.lower()], rows, types[it]) for it in columns if it.lower() in told}
         return condition.may_hold(_getter(own | _partition_facts(partition, columns, types)))
+
+    return holds
+
+
+def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> HoldsInSome:
+    def holds(bounds: Mapping[str, ColumnBounds], rows: Sequence[int | None]) -> bool:
+        told = {name.lower(): it for name, it in bounds.items()}
+        own = {column: told[column.lower()] for column in columns if column.lower() in told}
+        return _may_hold_in(condition, own, rows, types)
 
     return holds
 
@@ -340,13 +359,15 @@ def _hopeful(
     if not by_name:
         return added.paths
     told = {column: by_name[column.lower()] for column in columns if column.lower() in by_name}
-    whole = {column: _facts_of_all(it, info.rows, types[column]) for column, it in told.items()}
-    if not condition.may_hold(_getter(whole)):
+    if not _may_hold_in(condition, told, info.rows, types):
         return ()
     number = {path: i for i, path in enumerate(marker.added)}
+    may = {i: _may_hold_in(condition, told, info.rows, types, some) for i, some in in_slices(len(marker.added))}
     kept: list[str] = []
     for path in added.paths:
         i = number.get(path)
+        if i is not None and not may[i - i % TOGETHER]:
+            continue
         if i is not None:
             own = {
                 column: facts_of_bounds(bounds_of(it, i), info.rows[i], types[column]) for column, it in told.items()
@@ -364,10 +385,23 @@ def facts_of_bounds(bounds: Bounds | None, rows: int | None, kind: str) -> Facts
     return Facts(value_of(bounds.min, kind), value_of(bounds.max, kind), bounds.nulls, rows)
 
 
-def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> Facts:
-    """The facts of all files of a commit together. For most commits they suffice; a million single files would take
-    seconds."""
-    return Facts(_extreme(min, told.min, kind), _extreme(max, told.max, kind), _sum(told.nulls), _sum(rows))
+def _may_hold_in(
+    condition: Condition,
+    bounds: Mapping[str, ColumnBounds],
+    rows: Sequence[int | None],
+    types: Mapping[str, str],
+    some: slice = slice(None),
+) -> bool:
+    """Whether it may hold in one of these files. `bounds` are by the table's spelling of the columns."""
+    facts = {column: _facts_of_all(it, rows, types[column], some) for column, it in bounds.items()}
+    return condition.may_hold(_getter(facts))
+
+
+def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str, some: slice = slice(None)) -> Facts:
+    """The facts of all files of a commit together, or of some of them. For most commits they suffice; a million single
+    files would take seconds."""
+    low, high = _extreme(min, told.min[some], kind), _extreme(max, told.max[some], kind)
+    return Facts(low, high, _sum(told.nulls[some]), _sum(rows[some]))
 
 
 def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:

@@ -72,6 +72,7 @@ def _info_bytes(info: CommitInfo) -> int:
     size += _provenance_bytes(info.provenance)
     size += _list_bytes(info.whole) if info.whole else 0
     size += _list_bytes(info.removed_tids) if info.removed_tids else 0
+    size += _list_bytes(info.clustered) if info.clustered else 0
     return size + (_files_bytes(info.files) if info.files else 0)
 
 

@@ -6,6 +6,7 @@ and passed on. `state` decides as of which turn they hold (PROTOCOL.md 9.8).
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -39,6 +40,12 @@ NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default
 
 STATISTICS = "statistics"
 """A kind of settings, with a column after a dot: new files and their markers have no statistics of it."""
+
+CLUSTER_BY = "cluster_by"
+"""The columns by whose values a compaction divides rows among files."""
+
+MOST_CLUSTER_COLUMNS = 4
+"""With so many columns, a condition on one of them still leaves out half of 16 files."""
 
 PARTITION_COLUMNS = "partition_columns"
 """The layout, if an overwrite has changed it; otherwise it is the descriptor's. Only such an overwrite sets it."""
@@ -78,6 +85,20 @@ def gives_field_ids(settings: Settings | None) -> bool:
 def bare_columns(settings: Settings | None) -> frozenset[str]:
     """The top-level columns, in lower case, of which new files and their markers have no statistics."""
     return frozenset(name.partition(".")[2].lower() for name in settings or () if name.startswith(f"{STATISTICS}."))
+
+
+def cluster_columns(settings: Settings | None) -> tuple[str, ...]:
+    """The columns of CLUSTER_BY; none if it is not set. Raises InvalidInputError for a text that no writer writes."""
+    text = (settings or {}).get(CLUSTER_BY, "")
+    try:
+        return tuple(json.loads(_cluster_by(text))) if text else ()
+    except ValueError as error:
+        raise InvalidInputError(f"the setting {CLUSTER_BY}={text!r:.200} is not {error}: set it again") from None
+
+
+def cluster_text(columns: Sequence[str]) -> str:
+    """The text of CLUSTER_BY."""
+    return json.dumps(columns, ensure_ascii=False)
 
 
 def layout_of(settings: Settings | None, first: Sequence[str]) -> Layout:
@@ -138,7 +159,26 @@ def _sql(text: str) -> str:
     return sql
 
 
-KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true, PROVENANCE: _off}
+def _cluster_by(text: str) -> str:
+    """A list of columns as JSON, or with commas between them."""
+    columns: Any = None
+    if text.strip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            columns = json.loads(text)
+    else:
+        columns = [*words_of(text)]
+    is_list = isinstance(columns, list) and all(isinstance(it, str) and it for it in columns)
+    if not is_list or not 0 < len({it.lower() for it in columns}) == len(columns) <= MOST_CLUSTER_COLUMNS:
+        raise ValueError(f"1 to {MOST_CLUSTER_COLUMNS} columns, each once, with commas between them or as a JSON list")
+    return cluster_text(columns)
+
+
+KNOWN: dict[str, Callable[[str], str]] = {
+    PUBLISH: _some_of(tuple(Format)),
+    CHANGE_DATA: _true,
+    PROVENANCE: _off,
+    CLUSTER_BY: _cluster_by,
+}
 """For each setting: converts the caller's text to the text in markers. Raises ValueError with the allowed texts."""
 
 KINDS: Mapping[str, Callable[[str], str]] = {

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, overload
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
-from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.protocol.markers.files import Bounds, ColumnBounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
@@ -55,6 +55,19 @@ Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
 
 
+HoldsInSome = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
+"""Whether one of several files may be wanted, by the recorded bounds of columns, and the numbers of rows."""
+
+TOGETHER = 256
+"""So many files are looked at together before each of them is: a clustered table has similar values in files whose
+names follow one another."""
+
+
+def in_slices(count: int) -> list[tuple[int, slice]]:
+    """The places of so many files, TOGETHER at once, each with the first of them."""
+    return [(start, slice(start, start + TOGETHER)) for start in range(0, count, TOGETHER)]
+
+
 class _Files(Sequence[DataFile]):
     """Live files, which are equal to any sequence of the same files in the same order."""
 
@@ -75,10 +88,17 @@ class FilesInParts(_Files):
     """The live files of a table whose checkpoint has parts, which are read when they are needed."""
 
     @abstractmethod
-    def choose(self, may: Callable[[Partition], bool], columns: Collection[str], holds: Holds | None) -> "LiveFiles":
+    def choose(
+        self,
+        may: Callable[[Partition], bool],
+        columns: Collection[str],
+        holds: Holds | None,
+        in_some: HoldsInSome | None = None,
+    ) -> "LiveFiles":
         """The files in partitions for which `may` is true, and for which `holds` is true, if it is given.
 
-        `columns` are those whose bounds `holds` gets, in lower case. Reads only what may have such files.
+        If `in_some` is false for several files, `holds` is false for each of them, and is not asked. `columns` are
+        those whose bounds `holds` gets, in lower case. Reads only what may have such files.
         """
 
     @abstractmethod

@@ -690,6 +690,8 @@ def compact(
     z_order: str | Sequence[str] = (),
     min_files: int = 1,
     rewrite_types: bool = False,
+    full: bool = False,
+    most: int | None = None,
     message: str | None = None,
     labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -712,6 +714,8 @@ def compact(
         z_order=column_names(z_order),
         min_files=min_files,
         rewrite_types=rewrite_types,
+        full=full,
+        most=most,
     )
     with _explained(spark, table):
         note = table.note(message, labels)

@@ -37,6 +37,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
 from dbio_commit.store import Store
 from dbio_commit.upkeep.check_files import FoundFiles, compare_table, live_paths
+from dbio_commit.upkeep.compact.spread import Clustering, SpreadCount
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.packed import Entries
 from dbio_commit.upkeep.publish import (
@@ -156,6 +157,8 @@ class CheckReport(Shown):
 
     redated_until: datetime | None = None
     """A copy has given the commits until then new times, so no earlier state can be read. The rows of now are right."""
+    clustering: Clustering | None = None
+    """How well a table with `cluster_by` is clustered. Nothing of this is wrong."""
     unread_values: Mapping[str, str] = field(default_factory=dict)
     """Live files for whose directories readers find different partition values: path -> what is wrong."""
     keeps_versions: bool = False
@@ -246,6 +249,7 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
         without_statistics=found.without_statistics,
         unkept_statistics=found.unkept_statistics,
         refused_settings=found.refused_settings,
+        clustering=found.clustering,
         strange=found.strange,
         redated_until=found.redated_until,
         unread_values=found.unread_values,
@@ -279,6 +283,7 @@ class _Found:
     without_statistics: dict[str, int] = field(default_factory=dict)
     unkept_statistics: str = ""
     refused_settings: Sequence[str] = ()
+    clustering: Clustering | None = None
     strange: Sequence[str] = ()
     redated_until: datetime | None = None
     unread_values: dict[str, str] = field(default_factory=dict)
@@ -312,7 +317,9 @@ def _look_at_table(root: TableRoot) -> _Found:
     removers: dict[str, str] = {}
     # `refuse_losses` has read the statistics in parts
     checked = {names.committed(tid) for tid in checkpoint.covered} if checkpoint.is_root else frozenset[str]()
+    spread = SpreadCount(metadata.settings, metadata.schema, layout, where=store.url)
     for some in compare_table(store, snapshot, found.files):
+        spread.add(some)
         files = LiveFiles.of(some.files)
         found.unread_values |= {it.path: f"{it.column}: {it.why}" for it in find_unread(files, types)}
         own = {commit.tid: commit.marker for commit in some.decided}
@@ -350,6 +357,7 @@ def _look_at_table(root: TableRoot) -> _Found:
     newest = {tid: written.newest for tid, written in found.files.written.items()}
     probable = lost_markers.find_probable(snapshot, found.begun, newest)
     _look_for_lost_markers(store, found, certain, probable, now)
+    found.clustering = spread.result()
     found.strange, found.redated_until = settled.strange, settled.redated_until
     found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()

@@ -6,6 +6,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
@@ -33,6 +34,9 @@ def change_settings(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
     _refuse_unfit(sets, target.metadata, where=store.url)
+    sets = with_own_spelling(
+        sets, target.metadata.settings, target.metadata.schema, target.partition_columns or (), where=store.url
+    )
     with begin(
         store,
         clock,

@@ -89,7 +89,8 @@ def _made(form: str) -> Objects:
     commit(0)
     commit(10)
     table.delete("id = 11")
-    table.set({"check.id": "id >= 0", "default.name": "'none'"})
+    table.set({"check.id": "id >= 0", "default.name": "'none'", "cluster_by": "id,name"})
+    table.compact(2000)
     checkpoint()
     table.publish([*Format])
     commit(20)
@@ -368,6 +369,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
     "write": _write,
     "delete": lambda table: table.delete("id > 30"),
     "compact": lambda table: table.compact(),
+    "cluster": lambda table: table.compact(2000, full=True),
     "checkpoint": lambda table: table.checkpoint(),
     "restore": lambda table: table.restore("2026-11-20T02:30:00Z"),
 }

@@ -1611,6 +1611,30 @@ DIRECTORY_SCOPE = [
     interrupted_adoption,
     foreign_files,
 ]
+
+
+def clustered() -> Iterable[Case]:
+    t = OurTable("clustered", "A compaction that names columns: a reader takes the files, whatever these are.")
+    first, second, one, last = t.data(P), t.data(Q), t.data(R), t.data(S)
+    t.commit(P, [first])
+    t.commit(Q, [second])
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.commit(
+        R,
+        [one],
+        [first, second],
+        operation="rewrite",
+        turn=1,
+        schema_turn=1,
+        data_change=False,
+        clustered=["id", "no such column", ""],
+    )
+    t.commit(S, [last], schema_turn=1, settings={"cluster_by": '["id", "no such column"]'})
+    t.sees(one, last, stream=[first, second, last])
+    t.sees(first, second, as_of=Q)
+    yield t
+
+
 TABLE_SCOPE = [
     appends,
     turns,
@@ -1637,6 +1661,7 @@ TABLE_SCOPE = [
     adopted_columns,
     roots,
     provenances,
+    clustered,
 ]
 
 

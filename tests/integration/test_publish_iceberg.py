@@ -199,3 +199,16 @@ def test_a_purge_through_a_service_leaves_the_rows_and_through_pyiceberg_alone_d
     assert not any("-m" in path or "snap" in path for path in left), left
     append(table, 3)
     assert [row["id"] for row in in_order(by_pyiceberg(table))] == [1, 2, 3]
+
+
+def test_readers_leave_out_files_of_a_clustered_table(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    values = [(n * 7919) % 1000 for n in range(8000)]
+    table.write(pa.table({"day": values, "part": [n * 31 % 1000 for n in values]}))
+    table.set({"publish": "iceberg,delta", "cluster_by": "day,part"})
+    files = table.compact(2_000).files_after
+    assert files >= 4
+    scan = StaticTable.from_metadata(last_metadata(table)).scan(row_filter="day = 500 and part = 500")
+    assert len([*scan.plan_files()]) <= files / 2
+    assert scan.to_arrow().num_rows == table.count("day = 500 AND part = 500") > 0
+    assert not table.check().publications

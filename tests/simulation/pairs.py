@@ -194,6 +194,12 @@ OPERATIONS = [
     Operation("merge", lambda place, table, image: table.merge(rows(5, 41), on=["id"]), "merge"),
     Operation("merge of new rows", lambda place, table, image: table.merge(rows(42), on=["id"]), "merge"),
     _does("compact", "compact"),
+    Operation(
+        "cluster",
+        lambda place, table, image: table.set({"cluster_by": "v"}),
+        "compact",
+        then=lambda place, table, image: table.compact(500),
+    ),
     Operation("restore", lambda place, table, it: table.restore(it.first), "restore"),
     Operation("restore a partition", lambda place, table, it: table.restore(it.first, partition={"p": "a"}), "restore"),
     _does("erase", "erase", where="id = 7"),

@@ -360,10 +360,14 @@ def compactor(stage: Stage, *, runs: int, naps_s: Sequence[float] = (1.0, 60.0, 
     """Somebody who writes the rows of several files into one, and changes none."""
 
     def act(world: World, actor: Actor) -> None:
-        table = table_of(world, actor)
+        table, clustered = table_of(world, actor), set[str]()
         for _ in range(runs):
             actor.clock.sleep(world.random.choice(naps_s))
-            live = [file.path for file in table.snapshot().files]
+            snapshot = table.snapshot()
+            live = [file.path for file in snapshot.files]
+            lost = [it.tid for it in snapshot.transactions if it.tid in clustered and not _is_clustered(it.marker)]
+            if lost:
+                raise Violation(f"the state of the rows that {lost[0]} has clustered is lost")
             if not live:
                 continue
             with table.begin("rewrite") as transaction:
@@ -378,10 +382,21 @@ def compactor(stage: Stage, *, runs: int, naps_s: Sequence[float] = (1.0, 60.0, 
                 transaction.remove(removed)
                 stage.model.asked[transaction.tid] = Asked("rewrite", added={path}, removed=removed)
                 _without_change(transaction)
+                transaction.record_clustering(_CLUSTERED)
+                clustered.add(transaction.tid)
                 transaction.commit()
             world.happened("files were compacted")
 
     return tolerant(act)
+
+
+_CLUSTERED = ("id", "day")
+
+
+def _is_clustered(marker: CommitMarker) -> bool:
+    """Whether it has the columns by which it has clustered rows, or is an abort."""
+    info = marker.dbio_commit
+    return marker.is_abort or (info is not None and tuple(info.clustered or ()) == _CLUSTERED)
 
 
 def _without_change(transaction: Transaction) -> None:

@@ -16,6 +16,7 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.commit.write.place import Place
 from dbio_commit.data import mapping as rules
+from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.proof import refuse_unprovable
@@ -186,6 +187,7 @@ def plan_write(
     )
     rules.check_writable(mapping.schema, columns)
     constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
+    sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
     if not target.is_table:
         _refuse_timestamps(mapping.schema, columns, url)
     if place.limits:

@@ -7,15 +7,40 @@ from typing import Self
 
 import pyarrow as pa
 
+from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data import encoding
+
+_SIZE_BYTES = 8
+
+
+def pack_batch(batch: pa.RecordBatch) -> bytes:
+    """The batch in few bytes, without its schema."""
+    message = batch.serialize()
+    packed: bytes = pa.compress(message, "zstd", asbytes=True)
+    return message.size.to_bytes(_SIZE_BYTES, "little") + packed
+
+
+def unpack_batch(packed: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch that `pack_batch` was given."""
+    size = int.from_bytes(packed[:_SIZE_BYTES], "little")
+    return pa.ipc.read_record_batch(pa.decompress(packed[_SIZE_BYTES:], size, "zstd"), schema)
+
+
+def spill_directory() -> str:
+    """Where rows wait, if the caller names no directory."""
+    directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code does
+    return directory or tempfile.gettempdir()
 
 
 class Spill:
-    """Rows on the local disk that wait for more rows of their partition; in an unnamed file, which no crash leaves."""
+    """Rows on the local disk that wait for more rows of their file or partition; in an unnamed file, which no crash
+    leaves. Threads may read from it side by side. `packs`: in fewer bytes, which takes time."""
+
+    def __init__(self, directory: str | None = None, *, packs: bool = False) -> None:
+        self._directory, self._packs, self._lock = directory, packs, ProcessLock()
 
     def __enter__(self) -> Self:
-        directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code does
-        self._file = tempfile.TemporaryFile(dir=directory or None)
+        self._file = tempfile.TemporaryFile(dir=self._directory or spill_directory())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -23,14 +48,16 @@ class Spill:
 
     def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """Writes the batch, and returns its offset and length."""
-        message = batch.serialize()
+        message = pack_batch(batch) if self._packs else batch.serialize()
         offset = self._file.seek(0, os.SEEK_END)
         self._file.write(message)
-        return offset, message.size
+        return offset, len(message)
 
     def read(self, offset: int, length: int, schema: pa.Schema) -> pa.RecordBatch:
-        self._file.seek(offset)
-        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), schema)
+        with self._lock:
+            self._file.seek(offset)
+            message = self._file.read(length)
+        return unpack_batch(message, schema) if self._packs else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 
 class Waiting:

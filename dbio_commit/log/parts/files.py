@@ -7,7 +7,7 @@ asks for them.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import unpack_files
-from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.protocol.markers.files import Bounds, ColumnBounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout
@@ -37,7 +37,9 @@ from dbio_commit.protocol.state import (
     DataFile,
     FilesInParts,
     Holds,
+    HoldsInSome,
     LiveFiles,
+    in_slices,
     live_files,
 )
 from dbio_commit.store import Store
@@ -143,16 +145,23 @@ class PartFiles(FilesInParts):
             columns = rows.texts(directories).dictionary_encode(), rows.texts(listed)
             yield pa.table([*columns, rows.numbers(file.size for file in some)], names=["directory", "name", "size"])
 
-    def choose(self, may: Callable[[Partition], bool], columns: Collection[str], holds: Holds | None) -> LiveFiles:
+    def choose(
+        self,
+        may: Callable[[Partition], bool],
+        columns: Collection[str],
+        holds: Holds | None,
+        in_some: HoldsInSome | None = None,
+    ) -> LiveFiles:
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` has answered it
         chosen: list[DataFile] = []
         for table in self._live(self._rows.tables(lambda text: may(names.parse_partition(text)))):
             files = self._files(table)
             if holds:
-                bounds = self._bounds(table, columns)
-                files = (file for file, told, count in zip(files, bounds, rows.listed(table["rows"]), strict=True)
-                         if holds(file.partition, told, count))  # fmt: skip
+                counts = rows.listed(table["rows"])
+                bounds = self._bounds(table, columns, counts, in_some)
+                files = (file for file, told, count in zip(files, bounds, counts, strict=True)
+                         if told is not None and holds(file.partition, told, count))  # fmt: skip
             chosen += files
         told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
         for file in self._new:
@@ -375,14 +384,25 @@ class PartFiles(FilesInParts):
             f"table is partitioned by {list(self._layout)}; inspect the commits that added them with `dbio log`"
         )
 
-    def _bounds(self, table: pa.Table, columns: Collection[str]) -> Iterator[Mapping[str, Bounds]]:
-        """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged."""
+    def _bounds(
+        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: HoldsInSome | None
+    ) -> Iterator[Mapping[str, Bounds] | None]:
+        """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged. None for
+        rows among which `in_some` leaves none. `counts` are the numbers of rows of the files."""
         parts, places = rows.listed(table["part"]), rows.listed(table["place"])
         facts: Mapping[str, BoundsByFact] = {}
         with suppress(DamagedPart):
             facts = self._statistics.facts(lambda column: column.lower() in columns, parts, places)
-        for i in range(table.num_rows):
-            yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
+        for start, some in in_slices(table.num_rows):
+            if in_some and not in_some({name: _bounds_in(it, some) for name, it in facts.items()}, counts[some]):
+                yield from repeat(None, len(counts[some]))
+                continue
+            for i in range(start, start + len(counts[some])):
+                yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
+
+
+def _bounds_in(facts: BoundsByFact, some: slice) -> ColumnBounds:
+    return ColumnBounds(min=facts["min"][some], max=facts["max"][some], nulls=facts["nulls"][some])
 
 
 class _Totals(NamedTuple):

@@ -88,6 +88,8 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     files: AddedFiles | None = None
     whole: list[str] | None = None
     """If the commit has change files: the other added and removed paths of which all rows came or went."""
+    clustered: list[str] | None = None
+    """The columns by whose values it has divided its rows among its files. Only a compaction of this table reads it."""
     removed_tids: list[str] | None = None
     """Transactions instead of paths: the commit removes all live files that these added (`references`)."""
 

@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.constraints.Check;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 // end
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.types.StructType;
 
 /** What CREATE, REPLACE and ALTER TABLE say about a table, in the form in which Python takes it: see `creation.py`. */
 class Definition {
+  private static final String CLUSTER_BY = "cluster_by";
   private static final String DEFAULT = "CURRENT_DEFAULT"; // as Spark has it in the metadata of a column
 
   StructType columns = new StructType(); // of a new table, or those that are added
@@ -38,15 +40,19 @@ class Definition {
         found.settings.put("generated." + column.name(), column.generationExpression());
       }
     }
-    String[] by = new String[partitions.length];
-    for (int i = 0; i < by.length; i++) {
+    java.util.StringJoiner by = new java.util.StringJoiner("\0");
+    for (int i = 0; i < partitions.length; i++) {
+      if (partitions[i].name().equals("cluster_by")) { // CLUSTER BY, since Spark 4.0
+        found.settings.put(CLUSTER_BY, listOf(partitions[i].references()));
+        continue;
+      }
       if (!partitions[i].name().equals("identity")) {
         throw refused("a dbio table is partitioned by columns only, and not by " + partitions[i].describe()
             + ": make a generated column of it, and partition by that");
       }
-      by[i] = String.join(".", partitions[i].references()[0].fieldNames());
+      by.add(String.join(".", partitions[i].references()[0].fieldNames()));
     }
-    found.partitionColumns = String.join("\0", by);
+    found.partitionColumns = by.toString();
     return found;
   }
 
@@ -77,6 +83,10 @@ class Definition {
       TableChange.UpdateColumnDefaultValue one = (TableChange.UpdateColumnDefaultValue) change;
       String sql = one.newDefaultValue();
       settings.put("default." + columnOf(one.fieldNames()), sql == null ? "" : sql);
+    // since org.apache.spark.sql.connector.expressions.ClusterByTransform:
+    } else if (change instanceof TableChange.ClusterBy) {
+      settings.put(CLUSTER_BY, listOf(((TableChange.ClusterBy) change).clusteringColumns()));
+    // end
     // since org.apache.spark.sql.connector.catalog.constraints.Check:
     } else if (change instanceof TableChange.DropConstraint) {
       TableChange.DropConstraint one = (TableChange.DropConstraint) change;
@@ -128,6 +138,16 @@ class Definition {
   private static String nameOf(String given) {
     int generated = given.lastIndexOf("_chk_");
     return generated >= 0 && given.indexOf('/') >= 0 ? given.substring(generated + 1) : given;
+  }
+
+  /** The columns of CLUSTER BY as a list in JSON; empty for CLUSTER BY NONE. */
+  private static String listOf(NamedReference[] columns) {
+    java.util.StringJoiner found = new java.util.StringJoiner(", ", "[", "]");
+    for (int i = 0; i < columns.length; i++) {
+      String name = String.join(".", columns[i].fieldNames());
+      found.add("\"" + name.replace("\\", "\\\\").replace("\"", "\\\"") + "\"");
+    }
+    return columns.length == 0 ? "" : found.toString();
   }
 
   private static boolean isPlain(TableChange.AddColumn column) {

@@ -154,6 +154,8 @@ def _compact(
     z_order: Sequence[str],
     min_files: int,
     rewrite_types: bool,
+    full: bool,
+    most: int | None,
 ) -> DataFrame:
     options = CompactOptions(
         target_size=target_size,
@@ -162,6 +164,8 @@ def _compact(
         z_order=tuple(z_order),
         min_files=min_files,
         rewrite_types=rewrite_types,
+        full=full,
+        most=most,
     )
     report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**said_of(spark, {})))
     columns = (
@@ -266,6 +270,8 @@ PROCEDURES: Mapping[str, Procedure] = {
             Parameter("z_order", "ARRAY<STRING>", "columns along whose Z-curve the rows lie", "array()"),
             Parameter("min_files", "INT", "fewer files than this stay as they are", "1"),
             Parameter("rewrite_types", "BOOLEAN", "also rewrites files of narrower types than the table", "false"),
+            Parameter("full", "BOOLEAN", "of a clustered table: rewrites all files", "false"),
+            Parameter("most", "BIGINT", "of a clustered table: bytes that are rewritten together", "NULL"),
         ),
     ),
     "restore": Procedure(

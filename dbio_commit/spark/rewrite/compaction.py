@@ -1,4 +1,7 @@
-"""Compaction by Spark's tasks: Python code in each task writes new files, without a shuffle."""
+"""Compaction by Spark's tasks: Python code in each task writes new files, without a shuffle.
+
+Only the rows of several new files of a table with `cluster_by` need a shuffle (`clustering`).
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,14 +10,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.spark.rewrite.clustering import cluster_in_tasks
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.worker import ForWorkers
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.options import CompactOptions
+from dbio_commit.upkeep.compact.options import MOST_BYTES_IN_SPARK, CompactOptions
 from dbio_commit.upkeep.compact.plan import Bin
+from dbio_commit.upkeep.compact.reading import Work
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.compact.rewrite import BinOutcome, Work, decode_outcome, encode_outcome, rewrite
+from dbio_commit.upkeep.compact.rewrite import BinOutcome, decode_outcome, encode_outcome, rewrite
 from dbio_commit.upkeep.compact.run import Rewriter, compact
 
 _TASKS = 8
@@ -34,6 +39,7 @@ def compact_in_tasks(
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
         rewriter=in_tasks(spark, table),
         note=note,
+        most=MOST_BYTES_IN_SPARK,
     )
 
 
@@ -48,14 +54,24 @@ def in_tasks(spark: SparkSession, table: Table) -> Rewriter:
             assert context is not None, "runs in Spark's workers only"
             store, attempt = table.store, context.taskAttemptId()
             for batch in batches:
-                given: list[Any] = batch.column(0).to_pylist()
+                places: list[Any] = batch.column(0).to_pylist()
+                given = [alone[it] for it in places]
                 outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in given]
                 yield pa.record_batch([pa.array(map(encode_outcome, outcomes), pa.string())], names=["outcome"])
 
-        tasks = min(len(bins), _TASKS * parallelism(spark))
-        with errors_of_workers():
-            numbers = spark.range(0, len(bins), 1, tasks)
-            rows = numbers.mapInArrow(ForWorkers(rewrite_some), "outcome string").collect()
-        return [decode_outcome(row.outcome) for row in rows]
+        alone = [number for number, bin in enumerate(bins) if bin.pieces == 1]
+        rows: list[Any] = []
+        if alone:
+            with errors_of_workers():
+                numbers = spark.range(0, len(alone), 1, min(len(alone), _TASKS * parallelism(spark)))
+                rows = numbers.mapInArrow(ForWorkers(rewrite_some), "outcome string").collect()
+        return [
+            *(decode_outcome(row.outcome) for row in rows),
+            *(
+                cluster_in_tasks(spark, table, work, bin, number=number)
+                for number, bin in enumerate(bins)
+                if bin.pieces > 1
+            ),
+        ]
 
     return rewriter

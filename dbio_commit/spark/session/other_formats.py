@@ -46,7 +46,8 @@ def _optimize(found: re.Match[str]) -> str:
     where = f", where => {_text(found['where'])}" if found["where"] else ""
     columns = ", ".join(_text(it.strip().strip("`")) for it in (found["columns"] or "").split(",") if it.strip())
     order = f", z_order => array({columns})" if columns else ""
-    return f"CALL dbio.system.compact({_text(found['name'])}{where}{order})"
+    full = ", full => true" if found["full"] else ""
+    return f"CALL dbio.system.compact({_text(found['name'])}{where}{order}{full})"
 
 
 def _vacuum(found: re.Match[str]) -> str:
@@ -61,7 +62,7 @@ def _text(text: str) -> str:
 _STATEMENTS: Mapping[re.Pattern[str], Callable[[re.Match[str]], str]] = {
     re.compile(pattern, re.IGNORECASE | re.DOTALL): write
     for pattern, write in {
-        rf"OPTIMIZE\s+{_NAME}(?:\s+FULL)?(?:\s+WHERE\s+(?P<where>.+?))?(?:\s+ZORDER\s+BY\s+\(?(?P<columns>[^()]+)\)?)?":
+        rf"OPTIMIZE\s+{_NAME}(?P<full>\s+FULL)?(?:\s+WHERE\s+(?P<where>.+?))?(?:\s+ZORDER\s+BY\s+\(?(?P<columns>[^()]+)\)?)?":
             _optimize,
         rf"VACUUM\s+{_NAME}(?:\s+(?:LITE|FULL))?(?:\s+RETAIN\s+(?P<hours>\d+(?:\.\d+)?)\s+HOURS)?(?P<dry>\s+DRY\s+RUN)?":
             _vacuum,

@@ -10,6 +10,10 @@ from dbio_commit.base.errors import InvalidInputError
 
 TARGET_BYTES = 128 * 1000 * 1000
 
+MOST_BYTES = 16 * 1000**3
+MOST_BYTES_IN_SPARK = 256 * 1000**3
+"""The most bytes of a partition that are clustered together, by default."""
+
 MOST_Z_COLUMNS = 8
 """With so many columns, a thousandth of the rows still spans about half of the values of each column."""
 
@@ -19,6 +23,8 @@ HELP: Mapping[str, str] = {
     "sort_by": "Sort the rows of each new file by these columns.",
     "z_order": "Instead of --sort-by: sort the rows of each new file along the Z-curve of these columns.",
     "min_files": "Leave files as they are if fewer than this would become one.",
+    "full": "Of a table with cluster_by: rewrite all files, also those that are clustered.",
+    "most": "Of a table with cluster_by: the most bytes that are rewritten together.",
     "rewrite_types": "Also rewrite files, of any size, that have columns of narrower types than the table.",
 }
 """By the names of options, for a command line."""
@@ -42,6 +48,14 @@ class CompactOptions:
     """Whether to rewrite files, of any size, with a column of a narrower type than the table, which was widened since.
     Not all readers convert such files. Looks at the footer of each file."""
 
+    full: bool = False
+    """Of a table with `cluster_by`: whether all files are rewritten, also those that are clustered."""
+    most: int | None = None
+    """Of a table with `cluster_by`: the most bytes that are rewritten together. None is MOST_BYTES, and with Spark
+    MOST_BYTES_IN_SPARK. The more, the fewer files a condition reads."""
+    spill: str | None = None
+    """The directory of the local disk in which rows wait for their new file. None is the system's."""
+
     def __post_init__(self) -> None:
         if type(self.target_size) is not int or self.target_size < 1:
             raise InvalidInputError(f"target_size is {self.target_size!r:.100}, not a number of bytes from 1")
@@ -49,12 +63,28 @@ class CompactOptions:
             raise InvalidInputError(f"min_files is {self.min_files!r:.100}, not a number from 1")
         if type(self.rewrite_types) is not bool:
             raise InvalidInputError(f"rewrite_types is {self.rewrite_types!r:.100}, not True or False")
+        if type(self.full) is not bool:
+            raise InvalidInputError(f"full is {self.full!r:.100}, not True or False")
+        if self.most is not None and (type(self.most) is not int or self.most < 1):
+            raise InvalidInputError(f"most is {self.most!r:.100}, not a number of bytes from 1")
         if self.sort_by and self.z_order:
             raise InvalidInputError("sort_by and z_order are two orders of the same rows; give only one of them")
         if len(self.z_order) > MOST_Z_COLUMNS:
             raise InvalidInputError(
                 f"z_order has {len(self.z_order)} columns, and at most {MOST_Z_COLUMNS} are allowed: with more, a "
                 "condition on one of them would leave out hardly any file"
+            )
+
+    def refuse_unfit(self, cluster_by: Sequence[str], *, where: str) -> None:
+        """Raises InvalidInputError for options that a table cannot have with this `cluster_by`, which may be empty."""
+        if cluster_by and self.is_ordered:
+            raise InvalidInputError(
+                f"{where} is clustered by {', '.join(cluster_by)}, so a compaction takes no sort_by and no z_order: "
+                "leave them out, or remove the setting cluster_by"
+            )
+        if not cluster_by and (self.full or self.most is not None):
+            raise InvalidInputError(
+                f"{where} has no setting cluster_by, to which full and most belong: set it, or leave them out"
             )
 
     @property

@@ -1,4 +1,7 @@
-"""Decides which small files become one new file, and which new files are committed together. Pure."""
+"""Decides which small files become one new file, and which new files are committed together. Pure.
+
+Which files of a table with `cluster_by` are rewritten is in `runs`.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +14,20 @@ COMMIT_BYTES = 16 * 1000**3
 COMMIT_FILES = 50_000
 """The most that one commit replaces. It bounds the work that is lost if a process dies, and the paths in the marker."""
 
+CLUSTERED_BYTES = 1000**3
+"""The same for groups of files of a table with `cluster_by`: partitions with little to rewrite share a commit, and a
+larger group has its own, so that a conflict costs no work of others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Files of one directory that become one file."""
+    """Files of one directory that become one file, or several among which their rows are divided."""
 
     files: tuple[DataFile, ...]
+    pieces: int = 1
+    """The number of new files."""
+    rows: tuple[int, ...] = ()
+    """About how many rows each of the files has, if there are several new ones."""
 
     @property
     def directory(self) -> str:

@@ -9,7 +9,7 @@ from dbio_commit.base.shown import Shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Files of one directory that became one file."""
+    """Files of one directory that became one file, or several of a table with `cluster_by`."""
 
     directory: str
     """The directory of their partition, relative to the root."""
@@ -18,11 +18,13 @@ class Compacted:
     size: int
     """The size of these files, in bytes."""
     path: str | None
-    """The path of the new file; None in a dry run."""
+    """The path of the new file, or of the first of several; None in a dry run."""
     new_size: int | None
-    """Its size, in bytes; None in a dry run."""
+    """The size of the new files, in bytes; None in a dry run."""
     rows: int | None
-    """How many rows it has; None in a dry run."""
+    """How many rows they have; None in a dry run."""
+    new_files: int = 1
+    """How many new files there are; in a dry run, about how many there would be."""
 
 
 STOPPED = "the compaction was stopped"
@@ -31,7 +33,7 @@ STOPPED = "the compaction was stopped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftFiles:
-    """Files of one directory that were to become one file, and stay as they are."""
+    """Files of one directory that were to be rewritten together, and stay as they are."""
 
     paths: Sequence[str]
     """Their paths, relative to the root."""
@@ -61,6 +63,9 @@ class CompactReport(Shown):
     """How many files had columns of other types, or other spellings, than the table; None without `rewrite_types`.
     Those of them that could not be rewritten are in `left`."""
 
+    cluster_by: Sequence[str] = ()
+    """The columns by which the table is clustered; none if it is not."""
+
     @property
     def files_before(self) -> int:
         """The number of files that were compacted."""
@@ -74,7 +79,7 @@ class CompactReport(Shown):
     @property
     def files_after(self) -> int:
         """How many files replace them."""
-        return len(self.compacted)
+        return sum(it.new_files for it in self.compacted)
 
     @property
     def bytes_after(self) -> int:

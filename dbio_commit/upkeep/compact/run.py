@@ -6,7 +6,7 @@ overwrite are left to the next compaction.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,21 +19,25 @@ from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data import columns as kinds
+from dbio_commit.data.clustering import fitted_columns
 from dbio_commit.data.fitting import without
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_other_types, find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows
-from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import bare_columns, gives_field_ids
+from dbio_commit.protocol.settings import bare_columns, cluster_columns, gives_field_ids
 from dbio_commit.protocol.state import live_among
 from dbio_commit.store import Store
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
+from dbio_commit.upkeep.compact.cluster import cluster
+from dbio_commit.upkeep.compact.options import MOST_BYTES, CompactOptions
+from dbio_commit.upkeep.compact.placed import placed_files
+from dbio_commit.upkeep.compact.plan import CLUSTERED_BYTES, Bin, in_commits, plan_bins
+from dbio_commit.upkeep.compact.reading import Work
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
-from dbio_commit.upkeep.compact.rewrite import BinOutcome, Work, rewrite
+from dbio_commit.upkeep.compact.rewrite import BinOutcome, rewrite
+from dbio_commit.upkeep.compact.runs import plan_groups
 from dbio_commit.upkeep.publish import publish_as_set
 
 _log = get_logger(__name__)
@@ -54,9 +58,10 @@ def compact(
     rewriter: Rewriter | None = None,
     stop: Callable[[], bool] = lambda: False,
     note: Note = NO_NOTE,
+    most: int = MOST_BYTES,
 ) -> CompactReport:
     """See `Table.compact`. `rewriter` rewrites files, by default in threads. `stop` is called before each commit.
-    `note` has the message and labels of each commit."""
+    `note` has the message and labels of each commit. `most` is `CompactOptions.most`, if that is None."""
     where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
@@ -68,47 +73,78 @@ def compact(
             f"no writer has recorded the columns of {store.url}, so where={where!r:.100} cannot leave out any file; "
             "compact without a condition"
         )
+    clustered = cluster_columns(snapshot.settings)
+    options.refuse_unfit(clustered, where=store.url)
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run, other_types=0 if options.rewrite_types else None)
     columns = _columns(snapshot, store)
-    by = _order_columns(options.sort_by, columns, snapshot)
-    along = _order_columns(options.z_order, columns, snapshot)
-    chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
-    anew = (find_other_types if options.rewrite_types else find_unlike)(store, chosen, columns)
-    bins = plan_bins(
-        chosen.files,
-        target_size=options.target_size,
-        in_order=bool(by or along),
-        min_files=options.min_files,
-        anew=anew,
-    )
-    other_types = len(anew) if options.rewrite_types else None
-    if dry_run:
-        planned = [_compacted(bin, None) for bin in bins]
-        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types)
+    if clustered:
+        clustered = fitted_columns(snapshot.settings, columns, snapshot.partition_columns, where=store.url)
     work = Work(
         tid="",
         job="",
         columns=json.dumps(columns),
-        sort_by=by,
-        z_order=along,
+        sort_by=_order_columns(options.sort_by, columns, snapshot),
+        z_order=clustered or _order_columns(options.z_order, columns, snapshot),
+        cluster_by=clustered,
+        spill=options.spill,
         bare=bare_columns(snapshot.settings),
         has_ids=gives_field_ids(snapshot.settings),
     )
+    chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
+    anew = (find_other_types if options.rewrite_types else find_unlike)(store, chosen, columns)
+    bins = _plan(chosen, columns, options, work, anew, most)
+    other_types = len(anew) if options.rewrite_types else None
+    if dry_run:
+        planned = [_compacted(bin, None) for bin in bins]
+        return CompactReport(
+            url=store.url, dry_run=True, compacted=tuple(planned), other_types=other_types, cluster_by=clustered
+        )
     rows = snapshot.rows_of([file for bin in bins for file in bin.files])
     run = _Run(store, clock, work, rewriter or in_threads(store), rows, note)
-    for together in in_commits(bins):
+    for together in in_commits(bins, most_bytes=CLUSTERED_BYTES) if clustered else in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
         else:
             run.commit(together)
-    return replace(run.report(), other_types=other_types)
+    return replace(run.report(), other_types=other_types, cluster_by=clustered)
 
 
-def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Rewriter:
-    """Rewrites bins in `at_once` threads. Begins no more once `stop` returns true."""
+def _plan(
+    chosen: Snapshot,
+    columns: Mapping[str, Any],
+    options: CompactOptions,
+    work: Work,
+    anew: Collection[str],
+    most: int,
+) -> list[Bin]:
+    """What is rewritten of the chosen files. The files with the paths `anew` are in any case."""
+    if not work.cluster_by:
+        return plan_bins(
+            chosen.files,
+            target_size=options.target_size,
+            in_order=work.is_ordered,
+            min_files=options.min_files,
+            anew=anew,
+        )
+    return plan_groups(
+        placed_files(chosen, columns, work.cluster_by, anew=anew),
+        target_size=options.target_size,
+        most=options.most or most,
+        min_files=options.min_files,
+        full=options.full,
+    )
+
+
+def in_threads(
+    store: Store, *, at_once: int = _THREADS, sorts: int = _THREADS, stop: Callable[[], bool] = lambda: False
+) -> Rewriter:
+    """Rewrites bins in `at_once` threads, or `sorts` threads if rows are sorted: then a thread has all rows of a new
+    file in memory. Begins no more once `stop` returns true."""
 
     def rewriter(work: Work, bins: Sequence[Bin]) -> Sequence[BinOutcome]:
+        threads = min(at_once, sorts) if work.is_ordered else at_once
+
         def one(numbered: tuple[int, Bin]) -> BinOutcome:
             number, bin = numbered
             return (
@@ -117,7 +153,15 @@ def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool
                 else rewrite(store, work, bin, number=number, attempt=0)
             )
 
-        return store.in_parallel(one, list(enumerate(bins)), at_once=at_once)
+        alone = [it for it in enumerate(bins) if it[1].pieces == 1]
+        return [
+            *store.in_parallel(one, alone, at_once=threads),
+            *(
+                cluster(store, work, bin, number=number, at_once=threads, stop=stop)
+                for number, bin in enumerate(bins)
+                if bin.pieces > 1
+            ),
+        ]
 
     return rewriter
 
@@ -165,13 +209,15 @@ class _Run:
             outcomes = self._rewriter(replace(self._work, tid=terms.tid, job=terms.job), bins)
             done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)
             live = self._are_live([bin for bin, _ in done])
-            self._store.delete_many([it.path for (_, it), is_live in zip(done, live, strict=True) if not is_live])
+            lost = [it for (_, it), is_live in zip(done, live, strict=True) if not is_live]
+            self._store.delete_many([file.path for it in lost for file in it.files])
             done = [it for it, is_live in zip(done, live, strict=True) if is_live]
             if not done:
                 transaction.abort()
                 return
             transaction.keep_partitions()
-            transaction.add((file for _, file in done), looked_at=True)
+            transaction.record_clustering(self._work.cluster_by)
+            transaction.add((file for _, it in done for file in it.files), looked_at=True)
             transaction.remove(path for bin, _ in done for path in bin.paths)
             try:
                 commit = transaction.commit()
@@ -181,7 +227,7 @@ class _Run:
                 self.leave((bin for bin, _ in done), _CHANGED)
                 return
         self.commits.append(commit.tid)
-        self.compacted += [_compacted(bin, file) for bin, file in done]
+        self.compacted += [_compacted(bin, it) for bin, it in done]
 
     def _are_live(self, bins: Sequence[Bin]) -> list[bool]:
         """For each bin, whether all of its files are live. Reports the other bins as left."""
@@ -191,21 +237,21 @@ class _Run:
         self.leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
         return found
 
-    def _without_problems(self, outcomes: Iterable[tuple[Bin, BinOutcome]]) -> list[tuple[Bin, FileInfo]]:
-        """The bins that have a new file. Reports the other bins as left."""
-        done: list[tuple[Bin, FileInfo]] = []
+    def _without_problems(self, outcomes: Iterable[tuple[Bin, BinOutcome]]) -> list[tuple[Bin, BinOutcome]]:
+        """The bins that have new files. Reports the other bins as left."""
+        done: list[tuple[Bin, BinOutcome]] = []
         for bin, outcome in outcomes:
             if outcome.missing:
                 if all(self._are_live([bin])):
                     raise ObjectNotFoundError(f"{outcome.problem}; it is a live file: run `dbio check`")
-            elif outcome.file is None:
+            elif outcome.problem:
                 self.leave([bin], outcome.problem)
-            elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.file.rows):
-                self._store.delete_many([outcome.file.path])
-                held = f"they have {outcome.file.rows} rows, but their writers recorded {recorded}"
+            elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.rows):
+                self._store.delete_many([file.path for file in outcome.files])
+                held = f"they have {outcome.rows} rows, but their writers recorded {recorded}"
                 self.leave([bin], f"{held}: somebody changed some of the files; run `dbio check` to find out more")
             else:
-                done.append((bin, outcome.file))
+                done.append((bin, outcome))
         return done
 
     def leave(self, bins: Iterable[Bin], reason: str) -> None:
@@ -215,14 +261,15 @@ class _Run:
 _CHANGED = "another commit removed or rewrote some of them meanwhile"
 
 
-def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
+def _compacted(bin: Bin, outcome: BinOutcome | None) -> Compacted:
     return Compacted(
         directory=bin.directory,
         files=len(bin.files),
         size=bin.size,
-        path=file.path if file else None,
-        new_size=file.size if file else None,
-        rows=file.rows if file else None,
+        path=outcome.files[0].path if outcome and outcome.files else None,
+        new_size=sum(file.size for file in outcome.files) if outcome else None,
+        rows=outcome.rows if outcome else None,
+        new_files=len(outcome.files) if outcome else bin.pieces,
     )
 
 

@@ -45,8 +45,7 @@ def keys(column: Any, *, bits: int) -> Any:
     """
     if pa.types.is_null(column.type) or not len(column):  # Arrow's rank does not accept these
         return pa.repeat(pa.scalar(0, pa.uint32()), len(column))
-    nulls: Any = pc.is_null(column)
-    ranks: Any = pc.if_else(nulls.combine_chunks(), _uint64(0), pc.rank(column, "ascending", tiebreaker="dense"))
+    ranks = dense_ranks(column)
     in_order: Any = pc.take(ranks, pc.array_sort_indices(ranks))
     differs: Any = pc.not_equal(in_order[1:], in_order[:-1])
     inner: Any = pc.add(pc.cast(pc.indices_nonzero(differs), pa.uint64()), _uint64(1))
@@ -54,6 +53,13 @@ def keys(column: Any, *, bits: int) -> Any:
     middles: Any = pc.add(edges[1:], edges[:-1])  # twice the middle of each, so that it is an integer
     each = pc.cast(pc.divide(pc.shift_left(middles, _uint64(bits)), _uint64(2 * len(column))), pa.uint32())
     return pc.take(each, ranks if column.null_count else pc.subtract(ranks, _uint64(1)))
+
+
+def dense_ranks(column: Any) -> Any:
+    """The rank of each value of a chunked array among its different values, from 1; NaN is greatest. A null has 0."""
+    nulls: Any = pc.is_null(column)
+    ranks: Any = pc.rank(column, "ascending", tiebreaker="dense")
+    return pc.if_else(nulls.combine_chunks(), _uint64(0), ranks)
 
 
 def _uint64(value: int) -> Any:

@@ -22,6 +22,7 @@ from dbio_commit.protocol.settings import Format, published_forms
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.upkeep.check import CheckReport
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, is_small
+from dbio_commit.upkeep.compact.spread import SpreadCount
 
 MOST = 20
 """How many partitions, pending transactions, applications and paths are named. The others are only counted."""
@@ -169,6 +170,8 @@ class TableHealth:
     """How many live files have a size that no marker records."""
     small: Amount
     """The live files that a compaction would join with others, by their size and partition."""
+    clustering: Sequence[str]
+    """How well a table with `cluster_by` is clustered, in sentences; none for another table."""
     median_size: int | None
     partition_columns: Sequence[str]
     partitions: Sequence[PartitionFiles]
@@ -237,6 +240,7 @@ def look(
         live_size=sum(sizes),
         unknown_sizes=live - len(sizes),
         small=small,
+        clustering=_clustering(snapshot),
         median_size=_nth(sizes, len(sizes) // 2) if sizes else None,
         partition_columns=tuple(map(_text, snapshot.partition_columns)),
         partitions=[PartitionFiles(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
@@ -264,6 +268,14 @@ def look(
         other_applications=max(0, len(applications) - MOST),
         streams=[replace(it, query=_text(it.query)) for it in streams],
     )
+
+
+def _clustering(snapshot: Snapshot) -> list[str]:
+    spread = SpreadCount(snapshot.settings, snapshot.schema, snapshot.partition_columns, where=snapshot.url)
+    for some in snapshot.slices() if spread.is_wanted else ():
+        spread.add(some)
+    found = spread.result()
+    return [_text(it, MOST_ADVICE) for it in found.sentences()] if found else []
 
 
 def _text(text: str, most: int = MOST_TEXT) -> str:

@@ -27,7 +27,7 @@ from dbio_commit.commit.begin import look
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import decode_commit
-from dbio_commit.protocol.settings import MAX_NAME, MAX_TEXT, MOST, change, check_changes
+from dbio_commit.protocol.settings import MAX_NAME, MAX_TEXT, MOST, change, check_changes, cluster_columns
 from dbio_commit.protocol.state import Metadata, current_metadata
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns, marker
@@ -78,6 +78,22 @@ def test_what_to_publish_is_a_list_of_forms(said: str, meant: str) -> None:
 def test_a_text_that_a_setting_cannot_have_is_refused_with_those_that_it_can(said: str) -> None:
     with pytest.raises(InvalidInputError, match="publish is one or more of delta, spark, symlink, iceberg, each once"):
         check_changes({"publish": said})
+
+
+@pytest.mark.parametrize("said", ["day,part", " day , part ", '["day", "part"]', '[ "day","part" ]'])
+def test_the_columns_of_a_clustered_table_are_recorded_as_a_list(said: str) -> None:
+    settings = check_changes({"cluster_by": said})
+    assert settings == {"cluster_by": '["day", "part"]'}
+    assert cluster_columns(settings) == ("day", "part")
+    assert cluster_columns(None) == ()
+
+
+@pytest.mark.parametrize("said", ["a,", ",", "a,A", "a,b,c,d,e", "[1]", "[]", '["a", ""]', "[" * 10_000, '["a"'])
+def test_columns_by_which_no_table_is_clustered_are_refused(said: str) -> None:
+    with pytest.raises(InvalidInputError, match="cluster_by is 1 to 4 columns, each once"):
+        check_changes({"cluster_by": said})
+    with pytest.raises(InvalidInputError, match="set it again"):
+        cluster_columns({"cluster_by": said})
 
 
 def test_a_setting_that_is_not_known_is_refused_with_those_that_are_and_can_be_removed() -> None:
@@ -506,6 +522,8 @@ def test_an_access_that_is_denied_is_said_and_changes_nothing(table: Table, stor
         ({"not_null.idd": "true"}, r"not_null\.idd, and no such column"),
         ({"default.idd": "1"}, r"default\.idd, and no such column"),
         ({"generated.idd": "1"}, r"generated\.idd, and no such column"),
+        ({"cluster_by": "note,idd"}, r"cannot be clustered by 'idd': the table has no such column"),
+        ({"cluster_by": "ID", "statistics.id": "off"}, r"by 'ID': its statistics are off"),
     ],
 )
 def test_a_setting_that_each_writer_would_refuse_is_refused_when_it_is_set(

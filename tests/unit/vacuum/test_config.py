@@ -97,7 +97,8 @@ def test_compaction_may_be_switched_off(read: Read) -> None:
         (table("compact = 3"), "[[tables]] number 1 compact", "dictionary"),
         ('compact = "yes"\n' + table(), "compact", "dictionary"),
         (table('compact = { sort = "id" }'), "[[tables]] number 1 compact",
-         "unknown key 'sort'; known are enabled, min_files, rewrite_types, sort_by, target_size, where, z_order"),
+         "unknown key 'sort'; known are enabled, min_files, most, rewrite_types, sort_by, spill, target_size, where, "
+         "z_order"),
         ("compact = { min_file = 3 }\n" + table(), "compact", "unknown key 'min_file'; known are enabled"),
         (table('compact = { target_size = "large" }'), "[[tables]] number 1 compact target_size", "is no size"),
         (table("compact = { target_size = 0 }"), "[[tables]] number 1 compact target_size", "greater than"),

@@ -14,6 +14,7 @@ from dbio_commit.spark.session.other_formats import OPTIONS, advice_for_option, 
             "OPTIMIZE events WHERE day = '2026-11-20' ZORDER BY (id, `a b`)",
             "CALL dbio.system.compact('events', where => 'day = \\'2026-11-20\\'', z_order => array('id', 'a b'))",
         ),
+        ("OPTIMIZE events FULL", "CALL dbio.system.compact('events', full => true)"),
         ("OPTIMIZE events ZORDER BY id", "CALL dbio.system.compact('events', z_order => array('id'))"),
         ("VACUUM events", "CALL dbio.system.vacuum('events')"),
         (
