@@ -619,9 +619,9 @@ def test_reads_beside_a_writer_are_those_of_dbio_read_at_one_moment(
             failed.append(error)
 
     names_of_ways = ["parquet", "SQL", "glob", "glob of files", "glob with basePath", "recursive, above", "schema"]
-    ways = {
-        name: {**WITHOUT_COLUMNS, **WITH_COLUMNS}[name] for name in [*names_of_ways, "mergeSchema", "modifiedAfter"]
-    }
+    if not spark35.IS_USED:  # which reads the footers of dead files first
+        names_of_ways.append("mergeSchema")
+    ways = {name: {**WITHOUT_COLUMNS, **WITH_COLUMNS}[name] for name in [*names_of_ways, "modifiedAfter"]}
     ways["table of the catalog"] = lambda spark, _: spark.table("over_path")
     ways["newSession"] = WITHOUT_COLUMNS["newSession"]
     ways["dbio.read"] = dbio.read
