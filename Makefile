@@ -52,6 +52,15 @@ LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodej
     pytest-xdist
 UV_VERSION := 0.13.9
 UV := $(VENV)/uv/bin/uv
+# The demo on a local disk needs less than the tests; where all is installed, it uses that. Other stores have servers.
+DEMO := $(VENV)/.installed-demo
+# What builds this package, and Spark, which PyPI has as source.
+DEMO_BUILDERS := editables hatchling 'setuptools>=82'
+DEMO_ON_local := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO))
+DEMO_ON_s3 := $(INSTALLED)
+DEMO_ON_azure := $(INSTALLED) $(AZURITE)
+DEMO_ON_gcs := $(INSTALLED) $(FAKE_GCS)
+BEGAN_S := $(shell date +%s)
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
@@ -70,13 +79,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # The JVMs of tests live for minutes on few rows: better code, and a collector with threads, cost more than they save.
 # With one compiler Java keeps 48 MB for code, which thousands of tests in one JVM fill: as much as with both.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
-check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
+demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
-	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3, azure or gcs"
+	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default; about 2 minutes), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
 	@echo "make test              lint, then all tests but those of test-long (about 19 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
@@ -106,9 +115,10 @@ setup:
 	@+$(AT_ONCE) prepared
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
-demo: setup
+demo:
+	@+$(AT_ONCE) $(or $(DEMO_ON_$(STORE)),$(error STORE is local, s3, azure or gcs))
 	@echo "== The demo, on $(STORE)"
-	$(BIN)/python bench/demo.py --store $(STORE)
+	@$(BIN)/python bench/demo.py --store $(STORE) --set-up-s $$(($$(date +%s) - $(BEGAN_S)))
 
 check:
 	@+$(AT_ONCE) prepared lint
@@ -209,6 +219,12 @@ lowest-pins: $(UV)
 	printf '%s\n' $(LOWEST_TOOLS) | $(UV) pip compile --quiet --universal --no-header --no-annotate $(LOWEST_EXTRAS) \
 	    --constraint $(UV).lowest.txt pyproject.toml - >>.ci/lowest.txt
 
+# To be committed: the versions of .ci/constraints.txt, with their hashes, of what the demo needs on a local disk.
+demo-pins: $(UV)
+	@echo "# What make demo installs, each by its hashes; make demo-pins writes this file." >.ci/demo.txt
+	printf '%s\n' $(DEMO_BUILDERS) | $(UV) pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
+	    --extra demo --constraint .ci/constraints.txt pyproject.toml - >>.ci/demo.txt
+
 simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
@@ -279,7 +295,16 @@ $(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)
 
 .PRECIOUS: $(VENV)-lowest-%/.installed
 
-$(UV): | $(INSTALLED)
+# uv takes half the time of pip, which does the same where uv does not run, or finds no registry.
+$(DEMO): .ci/demo.txt pyproject.toml | $(BIN)/pip
+	@echo "== Installing what the demo needs, as .ci/demo.txt says (Spark alone is 450 MB)"
+	@$(MAKE) --no-print-directory $(UV) && \
+	    $(UV) pip install --quiet --python $(BIN)/python --require-hashes --build-constraints .ci/demo.txt -r .ci/demo.txt || \
+	    { echo "== uv does not do it here, so pip does"; $(BIN)/python $(PIP_INSTALL) --require-hashes -r .ci/demo.txt; }
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(UV): | $(BIN)/pip
 	$(BIN)/python $(PIP_INSTALL) --target $(VENV)/uv uv==$(UV_VERSION)
 
 $(OLD_SPARK)/.installed: | $(INSTALLED)
