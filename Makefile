@@ -81,7 +81,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -106,6 +106,7 @@ help:
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
 	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
+	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
 prepared: $(SET_UP)
@@ -255,6 +256,10 @@ bench-peers: setup $(PEERS)
 wheel: setup
 	@echo "== Building the wheel"
 	$(BIN)/python -m build --wheel --no-isolation
+
+release-check: setup
+	@echo "== What a release has: the wheel and the sdist in clean environments, with the newest packages of PyPI"
+	$(BIN)/python -m tests.release_check
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"

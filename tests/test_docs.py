@@ -97,8 +97,8 @@ def test_every_example_of_a_document_does_what_it_says(
         monkeypatch.setenv(name, value)
     for name, known in {"_host": "etl-7", "_user": "spark", "_process": 4711}.items():
         monkeypatch.setattr(provenance, name, lambda known=known: known)
-    if "SparkSession" in document.read_text():
-        request.getfixturevalue("spark")  # so that getOrCreate() gives this one
+    if "SparkSession" in document.read_text():  # so that getOrCreate() gives this one
+        request.getfixturevalue("enabled" if "parquet=True" in document.read_text() else "spark")
     namespace: dict[str, Any] = {}
     ids = Ids(tmp_path)
     for block in blocks(document):
@@ -329,6 +329,7 @@ def test_the_command_line_runs_as_a_module() -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     reference = REFERENCE.read_text()
     named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE|--root)", reference, re.MULTILINE))
+    assert set(re.findall(r"`dbio ([a-z]+)", (ROOT / "docs/CHEATSHEET_CLI.md").read_text())) == named
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
