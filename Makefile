@@ -81,7 +81,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check publish lint-workflows clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -107,6 +107,8 @@ help:
 	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
+	@echo "make lint-workflows    zizmor and a schema for .github/workflows, from PyPI (41 MB)"
+	@echo "make publish           upload dist/* from a forge's workflow, as PyPI's trusted publisher"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
 prepared: $(SET_UP)
@@ -257,13 +259,23 @@ wheel: setup
 	@echo "== Building the wheel"
 	$(BIN)/python -m build --wheel --no-isolation
 
-release-check: setup
+release-check: setup lint-workflows
 	@echo "== What a release has: the wheel and the sdist in clean environments, with the newest packages of PyPI"
-	$(BIN)/python -m tests.release_check
+	$(BIN)/python -m tests.release_check dist $(TAG)
+
+# By a workflow for a forge, which PyPI trusts: no token.
+publish: $(UV)
+	@echo "== Publishing what release-check has left in dist"
+	$(UV) publish --trusted-publishing always dist/*
+
+lint-workflows: $(VENV)-workflows/.installed
+	@echo "== Linting the workflows, without the network"
+	$(VENV)-workflows/bin/zizmor --quiet --offline --persona pedantic .github
+	$(VENV)-workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-workflows $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -322,6 +334,11 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing $(@D), which has all else from $(VENV): Python packages, then jars from Maven, by Spark's own Ivy"
 	$(call beside_spark,-r $<)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
+	@touch $@
+
+$(VENV)-workflows/.installed: .ci/workflows.txt | $(BIN)/pip
+	@echo "== Installing $(@D)"
+	$(call of_their_own,$<)
 	@touch $@
 
 $(READERS)/duckdb/.installed $(READERS)/daft/.installed: $(READERS)/%/.installed: .ci/readers-%.txt | $(INSTALLED)

@@ -18,15 +18,27 @@ from tests.test_docs import ROOT, blocks
 README = ROOT / "README.md"
 
 
-def main() -> None:
+def main(built: Path, tag: str | None = None) -> None:
+    """Leaves what was built in the folder. With a tag, such as v0.1.0, it must be of this version, and dated."""
+    if tag:
+        check_tag(tag)
+    for old in built.glob("dbio_commit-*"):
+        old.unlink()
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(ROOT))
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    check_content(sdist)
     with TemporaryDirectory() as directory:
-        built = Path(directory) / "dist"
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(ROOT))
-        (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
-        check_content(sdist)
-        for artifact in (wheel, sdist):
+        for artifact in (wheel.absolute(), sdist.absolute()):
             print(f"== {artifact.name}, {artifact.stat().st_size:,} bytes", flush=True)
             check(artifact, Path(directory) / artifact.suffix[1:])
+
+
+def check_tag(tag: str) -> None:
+    version = dbio_commit.__version__
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    (section,) = [line for line in lines if line.startswith(f"## {version} ")]
+    if tag != f"v{version}" or "unreleased" in section:
+        sys.exit(f"the tag is {tag}, the version is {version}, and CHANGELOG.md says {section!r}")
 
 
 def check_content(sdist: Path) -> None:
@@ -78,4 +90,4 @@ def run(*command: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), *sys.argv[2:])
