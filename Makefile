@@ -81,7 +81,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check publish lint-workflows clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check publish lint-workflows clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -92,6 +92,7 @@ help:
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
+	@echo "make picture           the same, which also makes README's picture of that page again, docs/report.png"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, Daft ... read of published tables (4 GB, from Maven and PyPI)"
 	@echo "make test-fleet        this version and an earlier one, installed by pip, at work on one table; make test has a part where git has the history"
@@ -154,6 +155,10 @@ test-browser: setup
 	    { echo "$(BROWSER) is needed: run 'sudo apt-get install --no-install-recommends $(BROWSER)', then make again"; exit 1; }
 	@echo "== Tests in $(BROWSER)"
 	DBIO_TEST_BROWSER=yes $(PYTEST) tests/integration/test_report_browser.py
+
+# To be committed.
+picture: export DBIO_TEST_PICTURE := docs/report.png
+picture: test-browser
 
 test-s3a: setup $(S3A)
 	@echo "== Tests with S3A"
