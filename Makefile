@@ -81,7 +81,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel release-check publish lint-workflows clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel docs release-check publish lint-workflows clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -108,6 +108,7 @@ help:
 	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
+	@echo "make docs              the documents as a site with search, in build/site, by MkDocs from PyPI (60 MB)"
 	@echo "make lint-workflows    zizmor and a schema for .github/workflows, from PyPI (41 MB)"
 	@echo "make publish           upload dist/* from a forge's workflow, as PyPI's trusted publisher"
 	@echo "make clean             remove $(VENV), caches and what was built"
@@ -264,6 +265,11 @@ wheel: setup
 	@echo "== Building the wheel"
 	$(BIN)/python -m build --wheel --no-isolation
 
+docs: $(VENV)-docs/.installed
+	@echo "== The site, in build/site; no broken link is left in"
+	$(BIN)/python -m tests.site build/site-pages
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict -f docs/mkdocs.yml
+
 release-check: setup lint-workflows
 	@echo "== What a release has: the wheel and the sdist in clean environments, with the newest packages of PyPI"
 	$(BIN)/python -m tests.release_check dist $(TAG)
@@ -280,7 +286,7 @@ lint-workflows: $(VENV)-workflows/.installed
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-workflows $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-docs $(VENV)-workflows $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -341,7 +347,7 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
 	@touch $@
 
-$(VENV)-workflows/.installed: .ci/workflows.txt | $(BIN)/pip
+$(VENV)-docs/.installed $(VENV)-workflows/.installed: $(VENV)-%/.installed: .ci/%.txt | $(BIN)/pip
 	@echo "== Installing $(@D)"
 	$(call of_their_own,$<)
 	@touch $@
