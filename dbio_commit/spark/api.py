@@ -60,8 +60,8 @@ def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             given: Any = args[0] if args else None
-            is_frame = is_of("pyspark", given) and not hasattr(given, "createDataFrame")
-            if is_frame or isinstance(given, str | os.PathLike | Table):
+            is_other = is_of("pyspark", given) and not _is_session(given)
+            if is_other or isinstance(given, str | os.PathLike | Table):
                 advice = f"; without Spark, call {without}" if without else ""
                 raise InvalidInputError(f"{name} takes the Spark session first: {call}{advice}")
             if second == "path" and is_of("pyspark", args[1] if len(args) > 1 else None):
@@ -71,6 +71,11 @@ def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_
         return wrapper
 
     return wrap
+
+
+def _is_session(value: object) -> bool:
+    """By the name of its class: over Connect, a DataFrame seems to have each attribute, as a column."""
+    return is_of("pyspark", value) and any(kind.__name__ == "SparkSession" for kind in type(value).__mro__)
 
 
 @takes_if_tid
@@ -137,7 +142,7 @@ def write(
     """
     if isinstance(df, str | os.PathLike):
         raise InvalidInputError("dbio.write takes the rows first: dbio.write(frame, path)")
-    if hasattr(df, "createDataFrame"):
+    if _is_session(df):
         raise InvalidInputError("dbio.write takes no Spark session: dbio.write(df, path)")
     if not is_of("pyspark", df):
         return Table(path, storage_options).write(

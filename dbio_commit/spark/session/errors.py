@@ -1,8 +1,9 @@
 """Turns an error that Spark reports as text back into the error of dbio_commit that a task raised."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -73,6 +74,26 @@ def _convert_exception(error: Any) -> Any:
     if isinstance(converted, PySparkException) and (advice := _advice(str(converted))):
         converted.add_note(advice)
     return converted
+
+
+def errors_of_server() -> None:
+    """From now on, errors of dbio's data source and functions reach clients of Spark Connect without a traceback."""
+    from pyspark.sql.connect.client import core
+
+    converting: Any = core
+    if not hasattr(converting.convert_exception, "__wrapped__"):
+        converting.convert_exception = _shortening(converting.convert_exception)
+
+
+def _shortening(convert: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(convert)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        converted = convert(*args, **kwargs)
+        if traced := _TRACED.search(str(getattr(converted, "_message", ""))):
+            converted._message, converted._display_stacktrace, converted.__traceback__ = traced[1], False, None
+        return converted
+
+    return wrapper
 
 
 _TRACED = re.compile(
