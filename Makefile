@@ -52,6 +52,15 @@ LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodej
     pytest-xdist
 UV_VERSION := 0.13.9
 UV := $(VENV)/uv/bin/uv
+# The demo on a local disk needs less than the tests; where all is installed, it uses that. Other stores have servers.
+DEMO := $(VENV)/.installed-demo
+# What builds this package, and Spark, which PyPI has as source.
+DEMO_BUILDERS := editables hatchling 'setuptools>=82'
+DEMO_ON_local := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO))
+DEMO_ON_s3 := $(INSTALLED)
+DEMO_ON_azure := $(INSTALLED) $(AZURITE)
+DEMO_ON_gcs := $(INSTALLED) $(FAKE_GCS)
+BEGAN_S := $(shell date +%s)
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
@@ -70,19 +79,20 @@ unexport PYTHONDONTWRITEBYTECODE
 # The JVMs of tests live for minutes on few rows: better code, and a collector with threads, cost more than they save.
 # With one compiler Java keeps 48 MB for code, which thousands of tests in one JVM fill: as much as with both.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
-check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
+demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel docs release-check publish lint-workflows clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
-	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3, azure or gcs"
+	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default; about 2 minutes), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
 	@echo "make test              lint, then all tests but those of test-long (about 19 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
+	@echo "make picture           the same, which also makes README's picture of that page again, docs/report.png"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, Daft ... read of published tables (4 GB, from Maven and PyPI)"
 	@echo "make test-fleet        this version and an earlier one, installed by pip, at work on one table; make test has a part where git has the history"
@@ -97,6 +107,10 @@ help:
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
 	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
+	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
+	@echo "make docs              the documents as a site with search, in build/site, by MkDocs from PyPI (60 MB)"
+	@echo "make lint-workflows    zizmor and a schema for .github/workflows, from PyPI (41 MB)"
+	@echo "make publish           upload dist/* from a forge's workflow, as PyPI's trusted publisher"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
 prepared: $(SET_UP)
@@ -106,9 +120,10 @@ setup:
 	@+$(AT_ONCE) prepared
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
-demo: setup
+demo:
+	@+$(AT_ONCE) $(or $(DEMO_ON_$(STORE)),$(error STORE is local, s3, azure or gcs))
 	@echo "== The demo, on $(STORE)"
-	$(BIN)/python bench/demo.py --store $(STORE)
+	@$(BIN)/python bench/demo.py --store $(STORE) --set-up-s $$(($$(date +%s) - $(BEGAN_S)))
 
 check:
 	@+$(AT_ONCE) prepared lint
@@ -141,6 +156,10 @@ test-browser: setup
 	    { echo "$(BROWSER) is needed: run 'sudo apt-get install --no-install-recommends $(BROWSER)', then make again"; exit 1; }
 	@echo "== Tests in $(BROWSER)"
 	DBIO_TEST_BROWSER=yes $(PYTEST) tests/integration/test_report_browser.py
+
+# To be committed.
+picture: export DBIO_TEST_PICTURE := docs/report.png
+picture: test-browser
 
 test-s3a: setup $(S3A)
 	@echo "== Tests with S3A"
@@ -209,6 +228,12 @@ lowest-pins: $(UV)
 	printf '%s\n' $(LOWEST_TOOLS) | $(UV) pip compile --quiet --universal --no-header --no-annotate $(LOWEST_EXTRAS) \
 	    --constraint $(UV).lowest.txt pyproject.toml - >>.ci/lowest.txt
 
+# To be committed: the versions of .ci/constraints.txt, with their hashes, of what the demo needs on a local disk.
+demo-pins: $(UV)
+	@echo "# What make demo installs, each by its hashes; make demo-pins writes this file." >.ci/demo.txt
+	printf '%s\n' $(DEMO_BUILDERS) | $(UV) pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
+	    --extra demo --constraint .ci/constraints.txt pyproject.toml - >>.ci/demo.txt
+
 simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
@@ -240,9 +265,28 @@ wheel: setup
 	@echo "== Building the wheel"
 	$(BIN)/python -m build --wheel --no-isolation
 
+docs: $(VENV)-docs/.installed
+	@echo "== The site, in build/site; no broken link is left in"
+	$(BIN)/python -m tests.site build/site-pages
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict -f docs/mkdocs.yml
+
+release-check: setup lint-workflows
+	@echo "== What a release has: the wheel and the sdist in clean environments, with the newest packages of PyPI"
+	$(BIN)/python -m tests.release_check dist $(TAG)
+
+# By a workflow for a forge, which PyPI trusts: no token.
+publish: $(UV)
+	@echo "== Publishing what release-check has left in dist"
+	$(UV) publish --trusted-publishing always dist/*
+
+lint-workflows: $(VENV)-workflows/.installed
+	@echo "== Linting the workflows, without the network"
+	$(VENV)-workflows/bin/zizmor --quiet --offline --persona pedantic .github
+	$(VENV)-workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(READERS) $(VENV)-schedulers $(VENV)-docs $(VENV)-workflows $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -279,7 +323,16 @@ $(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)
 
 .PRECIOUS: $(VENV)-lowest-%/.installed
 
-$(UV): | $(INSTALLED)
+# uv takes half the time of pip, which does the same where uv does not run, or finds no registry.
+$(DEMO): .ci/demo.txt pyproject.toml | $(BIN)/pip
+	@echo "== Installing what the demo needs, as .ci/demo.txt says (Spark alone is 450 MB)"
+	@$(MAKE) --no-print-directory $(UV) && \
+	    $(UV) pip install --quiet --python $(BIN)/python --require-hashes --build-constraints .ci/demo.txt -r .ci/demo.txt || \
+	    { echo "== uv does not do it here, so pip does"; $(BIN)/python $(PIP_INSTALL) --require-hashes -r .ci/demo.txt; }
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(UV): | $(BIN)/pip
 	$(BIN)/python $(PIP_INSTALL) --target $(VENV)/uv uv==$(UV_VERSION)
 
 $(OLD_SPARK)/.installed: | $(INSTALLED)
@@ -292,6 +345,11 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing $(@D), which has all else from $(VENV): Python packages, then jars from Maven, by Spark's own Ivy"
 	$(call beside_spark,-r $<)
 	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
+	@touch $@
+
+$(VENV)-docs/.installed $(VENV)-workflows/.installed: $(VENV)-%/.installed: .ci/%.txt | $(BIN)/pip
+	@echo "== Installing $(@D)"
+	$(call of_their_own,$<)
 	@touch $@
 
 $(READERS)/duckdb/.installed $(READERS)/daft/.installed: $(READERS)/%/.installed: .ci/readers-%.txt | $(INSTALLED)

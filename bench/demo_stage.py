@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -27,7 +28,8 @@ SPARK_LOG = DIRECTORY / "spark.log"
 # --- the screen ---------------------------------------------------------------------------------------------------
 
 _console = Console(width=None if sys.stdout.isatty() else 110)
-_steps = iter(range(1, 100))
+_began: list[tuple[str, float]] = []
+"""The steps so far, and when each began, by the monotonic clock."""
 
 
 class DemoError(Exception):
@@ -35,7 +37,18 @@ class DemoError(Exception):
 
 
 def step(title: str) -> None:
-    headline(f"{next(_steps)}. {title}")
+    _began.append((f"{len(_began) + 1}. {title}", time.monotonic()))
+    headline(_began[-1][0])
+
+
+def show_times(*, set_up_s: int | None, began_s: float) -> None:
+    """How long each step took, which ends when the next one begins. `set_up_s` is what `make` took before."""
+    ends_s = [*(at_s for _, at_s in _began), time.monotonic()]
+    steps = [("Spark starts", began_s), *_began]
+    took = [(title, round(end_s - at_s)) for (title, at_s), end_s in zip(steps, ends_s, strict=True)]
+    if set_up_s is not None:
+        took.insert(0, ("set-up", set_up_s))
+    show_table(["step", "seconds"], [*took, ("in all", sum(seconds for _, seconds in took))])
 
 
 def headline(title: str) -> None:

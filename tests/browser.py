@@ -78,9 +78,14 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def screenshot(self, file: Path) -> None:
-        """Of the whole page."""
-        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, file: Path, *, below: str | None = None) -> None:
+        """Of the whole page, or of what is above the bottom of an element."""
+        clip = {}
+        if below is not None:
+            width = self.evaluate("document.documentElement.clientWidth")
+            height = self.evaluate(f"document.querySelector('{below}').getBoundingClientRect().bottom")
+            clip = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True, **clip)
         file.write_bytes(base64.b64decode(shot["data"]))
 
     @property

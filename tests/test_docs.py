@@ -43,7 +43,7 @@ from dbio_commit.spark.ship.batches import Packing
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
@@ -329,6 +329,7 @@ def test_the_command_line_runs_as_a_module() -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     reference = REFERENCE.read_text()
     named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE|--root)", reference, re.MULTILINE))
+    assert set(re.findall(r"`dbio ([a-z]+)", (ROOT / "docs/CHEATSHEET_CLI.md").read_text())) == named
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)

@@ -1,7 +1,7 @@
 """The values that options of a write can have, and what the environment sets."""
 
 import os
-from typing import Literal
+from typing import Literal, cast
 
 from dbio_commit.base.errors import InvalidInputError
 
@@ -20,8 +20,11 @@ overwrites always conflict. The names are Delta's.
 
 
 def plain_mode(mode: Mode) -> Mode:
-    """The mode, in the word of dbio."""
-    return "error" if mode == "errorifexists" else mode
+    """The mode, in the word of dbio; Spark takes its modes in any case. Raises InvalidInputError if it is no text."""
+    if not isinstance(mode, str):
+        raise InvalidInputError(f"mode={mode!r:.100} is no text; partition columns are given as partition_by=…")
+    word = cast(Mode, mode.lower())
+    return "error" if word == "errorifexists" else word
 
 
 def check_replaced(mode: Mode, condition: object) -> None:

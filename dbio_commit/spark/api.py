@@ -5,6 +5,7 @@ MissingPackageError if PySpark is not installed.
 """
 
 import functools
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,21 +50,32 @@ _R = TypeVar("_R")
 
 
 def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """For a function whose first argument is the session: it says so if it gets a path. `without` is the call that
-    needs no Spark."""
+    """For a function whose first arguments are the session and mostly a path: it says so if it gets others. `without`
+    is the call that needs no Spark."""
 
     def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        name, (_, second, *_) = f"dbio.{function.__name__}", inspect.signature(function).parameters
+        call = f"{name}(spark)" if second == "parquet" else f"{name}(spark, {second}, …)"
+
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            if args and isinstance(args[0], str | os.PathLike | Table):
-                name = f"dbio.{function.__name__}"
+            given: Any = args[0] if args else None
+            is_other = is_of("pyspark", given) and not _is_session(given)
+            if is_other or isinstance(given, str | os.PathLike | Table):
                 advice = f"; without Spark, call {without}" if without else ""
-                raise InvalidInputError(f"{name} takes the Spark session first: {name}(spark, path, …){advice}")
+                raise InvalidInputError(f"{name} takes the Spark session first: {call}{advice}")
+            if second == "path" and is_of("pyspark", args[1] if len(args) > 1 else None):
+                raise InvalidInputError(f"{name} takes the path after the Spark session: {call}")
             return function(*args, **kwargs)
 
         return wrapper
 
     return wrap
+
+
+def _is_session(value: object) -> bool:
+    """By the name of its class: over Connect, a DataFrame seems to have each attribute, as a column."""
+    return is_of("pyspark", value) and any(kind.__name__ == "SparkSession" for kind in type(value).__mro__)
 
 
 @takes_if_tid
@@ -130,6 +142,8 @@ def write(
     """
     if isinstance(df, str | os.PathLike):
         raise InvalidInputError("dbio.write takes the rows first: dbio.write(frame, path)")
+    if _is_session(df):
+        raise InvalidInputError("dbio.write takes no Spark session: dbio.write(df, path)")
     if not is_of("pyspark", df):
         return Table(path, storage_options).write(
             df,
@@ -757,6 +771,7 @@ def local_session(what: str) -> "SparkSession":
     return SparkSession.getActiveSession() or builder.getOrCreate()
 
 
+@_takes_session()
 def enable(
     spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] | Mapping[str, Path] = ()
 ) -> None:
@@ -771,7 +786,7 @@ def enable(
     Before Spark 4.0, a data source cannot be in Python: there, this registers no data source, and warns if it gets
     neither `parquet` nor `roots`. The data source and the table functions `dbio_files` and `dbio_history` use the
     session's credentials for object stores as they are now. Spark looks for data sources in the session that is active
-    in a thread: call this in each thread that uses them, and for each `newSession()`.
+    in a thread: call this in each thread that uses them. A session that `newSession()` makes later has them, too.
 
     With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
     transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. Parquet that it reads, from a dbio
@@ -790,25 +805,35 @@ def enable(
         from dbio_commit.spark.catalog.reads import enable_reads
         from dbio_commit.spark.catalog.roots import paths_of
         from dbio_commit.spark.committer import enable_parquet
-        from dbio_commit.spark.functions import register_functions
-        from dbio_commit.spark.session.conf import store_settings
+        from dbio_commit.spark.session.later import add_to_later_sessions
         from dbio_commit.spark.versions import HAS_DATA_SOURCES, SPARK
 
-    if HAS_DATA_SOURCES:
-        from dbio_commit.spark.datasource import DbioDataSource, register_source
-
-        register_source(spark, DbioDataSource, store_settings(spark))
-    elif not (parquet or roots):
+    if not (HAS_DATA_SOURCES or parquet or roots):
         warn_caller(
             f'this is Spark {SPARK}, and format("dbio") needs Spark 4.0 or later; use dbio.write, dbio.read and '
             "dbio.batch_writer, the catalog dbio in SQL on a classic session, or dbio.enable(spark, parquet=True)"
         )
-    register_functions(spark)
+
+    _register_names(spark)
+    add_to_later_sessions(spark, _register_names)
     if parquet:
         enable_parquet(spark, paths_of(roots))
     enable_catalog(spark, roots)
     if parquet:
         enable_reads(spark)
+
+
+def _register_names(spark: "SparkSession") -> None:
+    """The data source, where Spark can have it, and the table functions, with the credentials of this session."""
+    from dbio_commit.spark.functions import register_functions
+    from dbio_commit.spark.session.conf import store_settings
+    from dbio_commit.spark.versions import HAS_DATA_SOURCES
+
+    if HAS_DATA_SOURCES:
+        from dbio_commit.spark.datasource import DbioDataSource, register_source
+
+        register_source(spark, DbioDataSource, store_settings(spark))
+    register_functions(spark)
 
 
 @_takes_session()

@@ -92,6 +92,16 @@ def test_a_page_is_seen_and_read_in_light_and_dark_on_wide_and_narrow_screens(
     assert is_dark == (scheme == "dark")
 
 
+def test_readme_has_a_picture_of_the_page(tab: Tab, tmp_path: Path) -> None:
+    """`make picture` keeps it as docs/report.png."""
+    table = busy_table(url="s3://lake/orders")
+    file, picture = tmp_path / "report.html", Path(os.environ.get("DBIO_TEST_PICTURE", tmp_path / "report.png"))
+    file.write_text(render_page([look_at(table, VacuumOptions())], at=table.clock.now()), encoding="utf-8")
+    tab.open(file.as_uri(), width=1000)
+    tab.screenshot(picture, below="tr:nth-child(8)")
+    assert picture.stat().st_size < 200_000
+
+
 def test_a_page_asks_nobody_for_anything_and_complains_of_nothing(tab: Tab, url: str) -> None:
     tab.open(url)
     assert tab.requested == [url]

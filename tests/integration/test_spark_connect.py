@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests import spark35
+from tests.spark_tables import SPARK
 
 JOB = """
     import json, sys, warnings
@@ -186,6 +187,8 @@ JOB = """
         numbers(7, 9).write.format("dbio").mode("overwrite").options(**options).save(path)
         found["provenance"].append(said(dbio.Table(path).history()[0]))
         found["source overwrite"] = [ids(frame), ids(spark.read.format("dbio").load(path))]
+        found["source missing"] = error_of(lambda: spark.read.format("dbio").load(f"{root}/none").schema)
+        found["later"] = error_of(lambda: spark.newSession().read.format("dbio").load(path).count())
     found["functions"] = [
         spark.sql("SELECT * FROM dbio_files(:path)", {"path": path}).count(),
         [row.operation for row in spark.sql("SELECT * FROM dbio_history(:path)", {"path": path}).collect()],
@@ -328,6 +331,9 @@ def test_the_sessions_settings_come_back_over_connect(found: dict[str, Any]) -> 
 def test_the_data_source_works_over_connect(found: dict[str, Any]) -> None:
     assert found["source"] == [[0, 1, 2, 3], 2, 4, [["id", "bigint"], ["day", "string"]]]
     assert found["source overwrite"][1] == [7, 8]
+    named = r"AnalysisException: dbio_commit\.TableNotFoundError: there is no table at .*"
+    assert re.fullmatch(named, found["source missing"])
+    assert SPARK < (4, 3) or found["later"] == "no error, but 2"
 
 
 def test_the_functions_work_over_connect(found: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def test_the_data_source_and_the_functions_refuse_it_too(cluster: SparkSession, 
     with pytest.raises(AnalysisException, match=meant):
         cluster.read.format("dbio").load(path)
     for function in ("dbio_files", "dbio_history"):
-        with pytest.raises(SPARK_ERRORS, match=meant):
+        with pytest.raises((*SPARK_ERRORS, dbio.InvalidInputError), match=meant):
             cluster.sql(f"SELECT * FROM {function}('{path}')").collect()
     assert not Path(path).exists()
 

@@ -40,7 +40,7 @@ def numbers(version: str) -> list[int]:
 
 @pytest.mark.parametrize("requirement", sorted(requirements()))
 def test_a_package_is_tested_at_the_lowest_version_that_is_allowed(requirement: str) -> None:
-    found = re.fullmatch(r"([\w-]+)(?:\[\w+\])?(?:>=([\d.]+)(?:,<\d+)?)?", requirement)
+    found = re.fullmatch(r"([\w-]+)(?:\[\w+\])?(?:>=([\d.]+))?,?(?:<\d+)?", requirement)
     assert found, f"cannot tell the lowest version of {requirement}"
     name, lowest = found.groups()
     (pin,) = pins()[name]

@@ -28,7 +28,7 @@ from dbio_commit.spark.catalog.statements import SqlStatements
 from dbio_commit.spark.catalog.tables import SqlTables, as_of, rows_as_table
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class, open_table
-from dbio_commit.spark.session.errors import errors_of_jvm
+from dbio_commit.spark.session.errors import errors_of_jvm, errors_of_server
 from dbio_commit.spark.session.jvm import CATALOG, SNAPSHOT_FILE_INDEX, is_ready
 from dbio_commit.spark.session.other_formats import advice_for_statement
 from dbio_commit.store import open_store
@@ -270,6 +270,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     """
     named = named_roots(roots)
     if is_connect(spark):
+        errors_of_server()
         if spark.conf.get(_SETTING, None) is None:
             spark.conf.set(_SETTING, _NOT_OVER_CONNECT)
         return

@@ -1,8 +1,9 @@
 """Turns an error that Spark reports as text back into the error of dbio_commit that a task raised."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -66,13 +67,54 @@ def _convert_exception(error: Any) -> Any:
         if (text.startswith(_PREFIX) or _RAISED in text) and (found := find_error(text)):
             return found
     converted = _convert(error)
+    if isinstance(converted, captured.CapturedException) and (traced := _TRACED.search(str(converted))):
+        if isinstance(converted, captured.PythonException):  # which makes its text itself
+            return find_error(traced[1]) or converted
+        converted._desc, converted.__traceback__ = traced[1], None
     if isinstance(converted, PySparkException) and (advice := _advice(str(converted))):
         converted.add_note(advice)
     return converted
 
 
+def errors_of_server() -> None:
+    """From now on, errors of dbio's data source and functions reach clients of Spark Connect without a traceback."""
+    from pyspark.sql.connect.client import core
+
+    converting: Any = core
+    if not hasattr(converting.convert_exception, "__wrapped__"):
+        converting.convert_exception = _shortening(converting.convert_exception)
+
+
+def _shortening(convert: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(convert)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        converted = convert(*args, **kwargs)
+        if traced := _TRACED.search(str(getattr(converted, "_message", ""))):
+            converted._message, converted._display_stacktrace, converted.__traceback__ = traced[1], False, None
+        return converted
+
+    return wrapper
+
+
+_TRACED = re.compile(
+    r"""Traceback\ \(most\ recent\ call\ last\):\n
+    .*\ File\ "[^"\n]*dbio_commit/spark/(?:datasource|functions|feed/\w+)\.py",.*
+    ^(dbio_commit\.\w+:\ .*?)\s*(?:SQLSTATE:\ \w+\s*)?\Z""",
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
+)
+"""An error of dbio below the traceback of one of its data sources or table functions."""
+
+
 def _advice(text: str) -> str | None:
-    """What to do if a table has changed since CACHE TABLE; what to type instead of a statement of another format."""
+    """What to do if a table has changed since CACHE TABLE; what to type instead of what a data source cannot do, or of
+    a statement of another format."""
+    if "[UNSUPPORTED_DATA_SOURCE_SAVE_MODE]" in text and '"dbio"' in text:
+        return (
+            'Use .mode("append"), which creates the table if there is none; or dbio.write(df, path, '
+            "mode='errorifexists'), which also takes 'ignore'."
+        )
+    if "provided partitioning or clustering columns do not match" in text:
+        return 'For format("dbio"), name the partition columns by .option("partitionBy", "a,b").'
     if "[INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS" in text:
         return "Make the DataFrame again; and if CACHE TABLE has stored the table, first run REFRESH TABLE."
     _, _, shown = text.partition("== SQL ==\n")
@@ -89,7 +131,7 @@ _DESCRIBED = re.compile(r"table or view `(HISTORY|DETAIL)` .*'DescribeColumn '([
 _PREFIX = "dbio_commit."
 _RAISED = f"java.lang.IllegalStateException: {_PREFIX}"
 """How the Java classes of dbio raise an error. Other exceptions that contain an error of dbio, such as those of the
-data source, stay errors of Spark."""
+data source, stay errors of Spark, with its message."""
 
 
 def _messages(error: Any) -> Iterator[str]:

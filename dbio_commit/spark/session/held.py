@@ -29,7 +29,7 @@ def holding(spark: SparkSession, settings: Mapping[str, ConfValue]) -> Iterator[
     them ends.
     """
     held: list[str] = []
-    session = _id(spark)
+    session = id_of(spark)
     try:
         with _lock:
             for name, value in settings.items():
@@ -67,13 +67,13 @@ CASE = "spark.sql.caseSensitive"
 
 def own(spark: SparkSession, name: str) -> str | None:
     """The session's value of a setting outside of all `holding` blocks; None if it is not set."""
-    session = _id(spark)
+    session = id_of(spark)
     with _lock:
         key = session, name
         return _before[key] if key in _before else spark.conf.get(name, None)
 
 
-def _id(spark: SparkSession) -> str:
+def id_of(spark: SparkSession) -> str:
     """The id of the session, for which Python may have several objects."""
     session: Any = spark
     return str(session.session_id if is_connect(spark) else session._jsparkSession.sessionUUID())
