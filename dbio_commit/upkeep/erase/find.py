@@ -42,7 +42,9 @@ class Finder:
 
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
         """The files that may hold such rows, by their rows. What is gone, or cannot be read, may have held some."""
-        held = self._store.in_parallel(self._may_hold, files)
+        from dbio_commit.data.rows import WHOLE_BYTES, held_bytes
+
+        held = self._store.ahead(self._may_hold, files, held_bytes(files), size_bytes=WHOLE_BYTES)
         return [file for file, holds in zip(files, held, strict=True) if holds]
 
     def _may_hold(self, file: DataFile) -> bool:
