@@ -42,7 +42,7 @@ def test_a_stream_is_no_batch_and_a_batch_is_no_stream(spark: SparkSession, path
 def test_the_session_comes_first(spark: SparkSession, path: str) -> None:
     api: Any = dbio
     for name in ("read", "delete", "update", "merge", "constrain", "changes", "compact", "erase", "register"):
-        with pytest.raises(dbio.InvalidInputError, match=rf"dbio\.{name}\(spark, path, …\)"):
+        with pytest.raises(dbio.InvalidInputError, match=rf"dbio\.{name}\(spark, (path|name), …\)"):
             getattr(api, name)(path, spark, "id = 1")
 
 

@@ -85,6 +85,7 @@ REFUSALS: Mapping[str, str] = {
     "protocol/names.check_partition_columns: _MAX_NAME": FIRST,
     "protocol/settings.layout_text: MAX_TEXT": FIRST,
     "protocol/settings._check_change: MAX_NAME": FIRST,
+    "protocol/settings._cluster_by: MOST_CLUSTER_COLUMNS": FIRST,
     "protocol/settings.check_recorded: MAX_NAME MAX_TEXT": SAME,
     "protocol/settings.check_recorded: MOST": SAME,
     "protocol/versions.refuse_new_id: MOST_ID_BYTES": FIRST,
