@@ -6,7 +6,15 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import command
 from dbio_commit.data.pruning import column_types
-from dbio_commit.protocol.settings import CLUSTER_BY, Settings, bare_columns, change, cluster_columns, cluster_text
+from dbio_commit.protocol.settings import (
+    CLUSTER_BY,
+    STATISTICS,
+    Settings,
+    bare_columns,
+    change,
+    cluster_columns,
+    cluster_text,
+)
 from dbio_commit.protocol.types import type_of
 
 
@@ -61,7 +69,7 @@ def with_own_spelling(
     Raises InvalidInputError if a column is not there, or if rows cannot be clustered by it after the changes.
     """
     after = change(before, changes)
-    if schema is None or not any(name == CLUSTER_BY or name.startswith("statistics.") for name in changes):
+    if schema is None or not any(name == CLUSTER_BY or name.startswith(f"{STATISTICS}.") for name in changes):
         return changes
     columns = fitted_columns(after, schema, partition_columns, where=where)
     return {**changes, CLUSTER_BY: cluster_text(columns)} if changes.get(CLUSTER_BY) else changes

@@ -26,10 +26,10 @@ def unpack_batch(packed: bytes, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.decompress(packed[_SIZE_BYTES:], size, "zstd"), schema)
 
 
-def spill_directory() -> str:
-    """Where rows wait, if the caller names no directory."""
+def spill_directory(named: str | None) -> str:
+    """Where rows wait: in the directory that the caller names, or in that of the system."""
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code does
-    return directory or tempfile.gettempdir()
+    return named or directory or tempfile.gettempdir()
 
 
 class Spill:
@@ -37,10 +37,10 @@ class Spill:
     leaves. Threads may read from it side by side. `packs`: in fewer bytes, which takes time."""
 
     def __init__(self, directory: str | None = None, *, packs: bool = False) -> None:
-        self._directory, self._packs, self._lock = directory, packs, ProcessLock()
+        self._directory, self._packs, self._lock = spill_directory(directory), packs, ProcessLock()
 
     def __enter__(self) -> Self:
-        self._file = tempfile.TemporaryFile(dir=self._directory or spill_directory())
+        self._file = tempfile.TemporaryFile(dir=self._directory)
         return self
 
     def __exit__(self, *error: object) -> None:

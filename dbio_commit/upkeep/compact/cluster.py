@@ -55,7 +55,7 @@ class _Clustering:
         self._at_once, self._stop = at_once, stop
 
     def run(self) -> list[FileInfo]:
-        refuse_full_disk(self._work.spill or spill_directory(), self._bin)
+        refuse_full_disk(spill_directory(self._work.spill), self._bin)
         stride, starts = sampling(self._bin)
         sample, known = take_sample(self._store, self._work, self._bin.files, starts, stride)
         tree = cut_rows(sample, self._bin.pieces)
