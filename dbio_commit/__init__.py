@@ -91,40 +91,6 @@ _HOMES = {
 }
 """Of each public name the module that defines it; the same as for type checkers above."""
 
-_MOVED = {
-    "Application": "dbio_commit.protocol.applications",
-    "AsOf": "dbio_commit.protocol.commits",
-    "Bounds": "dbio_commit.protocol.markers.files",
-    "CheckReport": "dbio_commit.upkeep.check",
-    "Clause": "dbio_commit.commit.write.clauses",
-    "CommitChanges": "dbio_commit.feed.streams",
-    "CompactReport": "dbio_commit.upkeep.compact.report",
-    "Compacted": "dbio_commit.upkeep.compact.report",
-    "Compression": "dbio_commit.base.options",
-    "CopyReport": "dbio_commit.upkeep.copy",
-    "DropReport": "dbio_commit.upkeep.drop",
-    "Entry": "dbio_commit.protocol.entry",
-    "Format": "dbio_commit.protocol.settings",
-    "Isolation": "dbio_commit.base.options",
-    "LeftFiles": "dbio_commit.upkeep.compact.report",
-    "Matched": "dbio_commit.commit.write.clauses",
-    "Mode": "dbio_commit.base.options",
-    "NotMatched": "dbio_commit.commit.write.clauses",
-    "NotMatchedBySource": "dbio_commit.commit.write.clauses",
-    "Operation": "dbio_commit.protocol.markers.commit",
-    "PendingTransaction": "dbio_commit.upkeep.check",
-    "Published": "dbio_commit.upkeep.publish",
-    "Reason": "dbio_commit.protocol.garbage",
-    "RestorePlan": "dbio_commit.upkeep.restore",
-    "Scope": "dbio_commit.protocol.scope",
-    "StreamLag": "dbio_commit.feed.streams",
-    "Terms": "dbio_commit.commit.draft",
-    "TransactionReport": "dbio_commit.upkeep.inspect",
-    "TransactionState": "dbio_commit.upkeep.inspect",
-    "WrongSize": "dbio_commit.upkeep.check",
-}
-"""Names that were public here once, and their modules: they work until version 1.0, with a DeprecationWarning."""
-
 __all__ = sorted(_HOMES)
 
 
@@ -134,11 +100,6 @@ if not TYPE_CHECKING:  # else every name would pass
         if name in _HOMES:
             value = globals()[name] = getattr(import_module(_HOMES[name]), name)
             return value
-        if name in _MOVED:
-            from dbio_commit.base.deprecated import deprecate
-
-            deprecate(f"dbio_commit.{name}", f"{_MOVED[name]}.{name}, in annotations")
-            return getattr(import_module(_MOVED[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -6,11 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from dbio_commit.base import shown
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
-from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
 from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
@@ -302,10 +301,9 @@ class Table:
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    @takes_if_tid
     def begin(
         self,
-        operation: Operation | Literal["replace_partitions"] = "append",
+        operation: Operation = "append",
         partition_by: Sequence[str] | None = None,
         app: AppVersion | None = None,
         *,
@@ -340,9 +338,6 @@ class Table:
             with table.begin(partition_by=["day"]) as transaction:
                 frame.to_parquet(transaction.new_file(partition={"day": date(2026, 11, 20)}))
         """
-        if operation == "replace_partitions":
-            deprecate('the operation "replace_partitions"', '"overwrite_partitions"')
-            operation = "overwrite_partitions"
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
         self.refuse_partition()
@@ -751,11 +746,6 @@ class Table:
         """What is known of one transaction, in any state. Raises InvalidInputError if it has no marker."""
         self.refuse_partition()
         return inspect_transaction(self.store, self.clock, tid)
-
-    def inspect(self, tid: str) -> TransactionReport:
-        """The old word for `show`."""
-        deprecate("Table.inspect", "Table.show")
-        return self.show(tid)
 
     def compact(
         self,

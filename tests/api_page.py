@@ -89,7 +89,7 @@ def public_members(thing: Any) -> Iterator[Member]:
             continue
         if isinstance(node, ast.FunctionDef):
             doc = ast.get_docstring(node) or ""
-            if doc.startswith("The old word for") or is_overload(node):
+            if is_overload(node):
                 continue
             if is_property(node):
                 yield Member(name, f"{name}: {unquoted(node.returns)}", doc)

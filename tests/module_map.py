@@ -14,7 +14,6 @@ PAGE = ROOT / "docs/MAP.md"
 
 ELSEWHERE = {
     "dbio_commit/base/clock.py": ["tests/simulation"],
-    "dbio_commit/base/deprecated.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/internal.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/interrupts.py": ["tests/unit/cli/test_interrupts.py"],
     "dbio_commit/base/options.py": ["tests/unit/test_wrong_arguments.py"],

@@ -13,7 +13,6 @@ from typing import Any, Self
 from msgspec import structs
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -174,11 +173,6 @@ class Transaction:
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} records no changes")
         self._whole = (self._whole or set()) | set(whole)
 
-    def tell_changes(self, whole: Iterable[str]) -> None:
-        """The old word for `record_changes`."""
-        deprecate("Transaction.tell_changes", "Transaction.record_changes")
-        self.record_changes(whole)
-
     def record_clustering(self, columns: Sequence[str]) -> None:
         """Of a "rewrite": its rows are divided among the added files by the values of these columns."""
         self._require_open("record columns")
@@ -222,11 +216,6 @@ class Transaction:
                 for column, value in partition.items()
             }
         )
-
-    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
-        """The old word for `overwrite_partition`."""
-        deprecate("Transaction.replace_partition", "Transaction.overwrite_partition")
-        self.overwrite_partition(partition)
 
     def keep_partitions(self) -> None:
         """The new files copy rows of files that the table has, or had, in the same partitions.

@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
@@ -78,7 +77,6 @@ def _is_session(value: object) -> bool:
     return is_of("pyspark", value) and any(kind.__name__ == "SparkSession" for kind in type(value).__mro__)
 
 
-@takes_if_tid
 def write(
     df: Any,
     path: Path,
@@ -203,7 +201,6 @@ def write(
 
 
 @_takes_session("dbio.Table(path).delete(where)")
-@takes_if_tid
 def delete(
     spark: "SparkSession",
     path: Path,
@@ -251,7 +248,6 @@ def delete(
 
 
 @_takes_session("dbio.Table(path).update(…)")
-@takes_if_tid
 def update(
     spark: "SparkSession",
     path: Path,
@@ -314,7 +310,6 @@ def update(
 
 
 @_takes_session("dbio.Table(path).merge(frame, on)")
-@takes_if_tid
 def merge(
     spark: "SparkSession",
     path: Path,

@@ -5,7 +5,7 @@ knows reaches the next one only by pickle.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
@@ -169,7 +168,7 @@ class DbioDataSource(DataSource):
             return kind(self._table, spec, options, columns=recorded if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
-        self._check_options(_WRITE_OPTIONS, old={"iftid"} | self._needless(overwrite))
+        self._check_options(_WRITE_OPTIONS | self._needless(overwrite))
         with explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
@@ -210,17 +209,8 @@ class DbioDataSource(DataSource):
                 "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
                 "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        commit = CommitOptions(app=app, if_match=self._if_match(), **said_options(self.options))
+        commit = CommitOptions(app=app, if_match=self.options.get("ifMatch"), **said_options(self.options))
         return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
-
-    def _if_match(self) -> str | None:
-        """The option ifMatch; or ifTid, the old word for it."""
-        if "ifTid" not in self.options:
-            return self.options.get("ifMatch")
-        deprecate("the option ifTid", "the option ifMatch, with Snapshot.etag")
-        if "ifMatch" in self.options:
-            raise InvalidInputError("the option ifTid is the old word for ifMatch: give ifMatch alone")
-        return self.options["ifTid"]
 
     @property
     def _reads_changes(self) -> bool:
@@ -255,8 +245,8 @@ class DbioDataSource(DataSource):
     def _snapshot(self) -> Snapshot:
         return self._table.snapshot(self.options.get("asOf"))
 
-    def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
-        if unknown := sorted(set(map(str.lower, self.options)) - known - old):
+    def _check_options(self, known: set[str]) -> None:
+        if unknown := sorted(set(map(str.lower, self.options)) - known):
             if advice := advice_for_option(unknown[0]):
                 raise InvalidInputError(f'the data source "dbio" has no option {advice}')
             raise InvalidInputError(

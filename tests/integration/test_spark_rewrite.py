@@ -349,7 +349,7 @@ def test_a_delete_fails_where_a_file_that_it_read_is_gone(
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
-def test_rows_that_are_appended_meanwhile_stay_but_not_with_if_tid(
+def test_rows_that_are_appended_meanwhile_stay_but_not_with_if_match(
     spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dbio.write(numbers(spark, 0, 4, tasks=1), root)
@@ -371,7 +371,7 @@ def test_texts_are_read_under_the_settings_of_the_session_in_each_thread(spark: 
     assert [tuple(row) for row in dbio.read(spark, root).collect()] == [("other", "other")]
 
 
-def test_if_tid_goes_with_every_write(spark: "SparkSession", root: str) -> None:
+def test_if_match_goes_with_every_write(spark: "SparkSession", root: str) -> None:
     dbio.enable(spark)
     dbio.write(numbers(spark, 0, 2), root)
     seen = dbio.Table(root).snapshot().etag

@@ -1,4 +1,4 @@
-"""The public API: what it exports, where it works, that docs/API.md has all of it, and which old words still work."""
+"""The public API: what it exports, where it works, and that docs/API.md has all of it."""
 
 import ast
 import dataclasses
@@ -72,15 +72,6 @@ def test_completion_offers_the_public_names_and_no_others() -> None:
     write(table)
     assert {"files", "tid", "etag"} <= set(dir(table.snapshot()))
     assert not {"decided", "metadata", "refuse_patterns"} & set(dir(table.snapshot()))
-
-
-@pytest.mark.parametrize("name", dbio._MOVED)
-def test_a_name_that_left_the_top_works_with_a_warning_that_says_where_it_is(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"use dbio_commit\.[\w.]+\.{name}, in annotations") as warned:
-        found = getattr(dbio, name)
-    assert found is getattr(import_module(dbio._MOVED[name]), name)
-    assert warned[0].filename == __file__
-    assert name not in dbio.__all__
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
@@ -261,62 +252,13 @@ def classes(hint: Any) -> Iterator[type]:
         yield from classes(part)
 
 
-# --- old words ----------------------------------------------------------------------------------------------------
-
-
-def test_if_tid_is_the_old_word_for_if_match(table: dbio.Table) -> None:
-    write(table)
-    seen = table.snapshot()
-    with pytest.warns(DeprecationWarning, match=r"if_tid is deprecated.*use if_match, with Snapshot\.etag") as warned:
-        transaction = table.begin("overwrite", if_tid=seen.tid)  # type: ignore[call-arg]
-    assert warned[0].filename == __file__
-    assert transaction.terms.if_match == seen.tid
-
-
-def test_if_tid_none_is_refused_since_the_tid_of_a_table_without_commits_was_an_empty_text(table: dbio.Table) -> None:
-    for given in ({"if_tid": None}, {"if_tid": "1", "if_match": "1"}):
-        with (
-            pytest.warns(DeprecationWarning, match="if_tid"),
-            pytest.raises(dbio.InvalidInputError, match="if_match"),
-        ):
-            table.begin("overwrite", **given)
-
-
-@pytest.mark.parametrize("name", ["write", "delete", "update", "merge"])
-def test_functions_for_spark_take_if_tid_too(name: str) -> None:
-    function = getattr(dbio, name)
-    required = [it for it in inspect.signature(function).parameters.values() if it.default is it.empty]
-    with pytest.warns(DeprecationWarning, match="if_tid"), pytest.raises(dbio.InvalidInputError, match="if_tid=None"):
-        function(*[None for _ in required], if_tid=None)
-
-
-def test_replace_partitions_is_the_old_word_for_overwrite_partitions(table: dbio.Table) -> None:
-    write_days(table, a=b"a", b=b"b")
-    with pytest.warns(DeprecationWarning, match='use "overwrite_partitions"'):
-        transaction = table.begin("replace_partitions")
-    with pytest.warns(DeprecationWarning, match=r"use Transaction\.overwrite_partition"):
-        transaction.replace_partition({"day": "a"})
-    commit = transaction.commit()
-    assert commit.operation == "overwrite_partitions"
-    assert commit.removed_files == 1
-
-
-def test_tell_changes_is_the_old_word_for_record_changes(table: dbio.Table) -> None:
-    transaction = table.begin("rewrite")
-    with pytest.warns(DeprecationWarning, match=r"use Transaction\.record_changes"):
-        transaction.tell_changes([])
+# --- words of the protocol -------------------------------------------------------------------------------------------
 
 
 def test_a_marker_keeps_the_word_that_the_protocol_has(table: dbio.Table) -> None:
     commit = write_days(table, "overwrite_partitions", a=b"a")
     assert b'"operation":"replace_partitions"' in table.store.get(f"_committed_{commit.tid}")
     assert table.history()[0].operation == "overwrite_partitions"
-
-
-def test_inspect_is_the_old_word_for_show(table: dbio.Table) -> None:
-    commit = write(table)
-    with pytest.warns(DeprecationWarning, match=r"use Table\.show"):
-        assert table.inspect(commit.tid) == table.show(commit.tid)
 
 
 def test_a_table_that_cannot_be_read_is_not_the_fault_of_its_store() -> None:
