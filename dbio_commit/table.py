@@ -5,22 +5,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from dbio_commit.base import shown
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
+from dbio_commit.base.options import Compression, Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.options import BeginKeywords, CommitKeywords, CommitOptions, NoteKeywords, takes_options
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.provenance import Labels, Note, SparkRun
+from dbio_commit.commit.provenance import Note, SparkRun
 from dbio_commit.commit.roots import open_root, read_snapshot, read_snapshots
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.place import Place, path_limits
@@ -33,7 +33,6 @@ from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partition_values import Given
-from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dbio_commit.commit.write.clauses import Clause
-    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.data.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
@@ -79,7 +77,7 @@ class Table:
         table = dbio.Table("s3://lake/events")
         frame = table.to_pandas()
 
-    Methods that take a Spark session are the functions of the same names, without the path.
+    Functions for Spark are also methods, without the path. `read` takes the Spark session first.
     """
 
     location: Location | None
@@ -301,17 +299,15 @@ class Table:
 
     # --- write ----------------------------------------------------------------------------------------------------
 
+    @takes_options
     def begin(
         self,
         operation: Operation = "append",
         partition_by: Sequence[str] | None = None,
-        app: AppVersion | None = None,
         *,
         must_be_empty: bool = False,
         data_change: bool = True,
-        if_match: str | None = None,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **commit: Unpack[BeginKeywords],
     ) -> Transaction:
         """Begins a transaction, to write files without Spark.
 
@@ -324,13 +320,7 @@ class Table:
         - `data_change`: False for a rewrite whose new files hold exactly the rows of the files that it removes. Streams
           and change feeds pass over such a commit.
 
-        Options of the commit:
-
-        - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A
-          version that is a number counts up; a version that is a day or a time may come in any order.
-        - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-        - `message`: a text about the commit. `dbio log` shows it.
-        - `labels`: short texts about the commit, by name.
+        Options of the commit: `BeginKeywords`.
 
         Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError, InvalidInputError,
         CommitConflictError, UnsupportedStoreError.
@@ -340,6 +330,7 @@ class Table:
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
+        options = CommitOptions(**commit)
         self.refuse_partition()
         return begin(
             self.store,
@@ -347,32 +338,28 @@ class Table:
             follow_up=publish_as_set,
             operation=operation,
             partition_by=partition_by,
-            app=app,
+            app=options.app,
             must_be_empty=must_be_empty,
             changes_rows=data_change,
-            if_match=if_match,
-            note=self.note(message, labels),
+            if_match=options.if_match,
+            note=options.note(self.run),
             inspector=self.inspector,
-            skipped=has_committed(self.store, self.clock, app),
+            skipped=has_committed(self.store, self.clock, options.app),
         )
 
+    @takes_options
     def write(
         self,
         frame: Any,
         mode: Mode = "append",
         partition_by: str | Sequence[str] | None = None,
-        app: AppVersion | None = None,
         *,
-        if_match: str | None = None,
         replace_where: "Where | None" = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
         compression: Compression = "snappy",
         max_records_per_file: int = 0,
         target_file_size: int | None = None,
         merge_schema: bool = False,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **commit: Unpack[CommitKeywords],
     ) -> Commit:
         """Writes a frame as one atomic transaction, and returns its commit.
 
@@ -388,6 +375,8 @@ class Table:
         - `retries` needs a frame that can be read again.
         - An error while the frame is read aborts the transaction, and deletes its files.
 
+        Options of the commit: `CommitKeywords`.
+
         Raises what `dbio.write` raises.
 
             table.write(frame, partition_by=["day"], app=("nightly", date(2026, 11, 20)))
@@ -398,22 +387,14 @@ class Table:
             "target_file_size": target_file_size,
             "merge_schema": merge_schema,
         }
-        beside: dict[str, Any] = {
-            "app": app,
-            "if_match": if_match,
-            "isolation": isolation,
-            "retries": retries,
-            "message": message,
-            "labels": labels,
-        }
         if is_of("pyspark", frame):
             from dbio_commit.spark import api
 
             options |= {"replace_where": replace_where, "storage_options": self.storage_options or None}
-            return api.write(frame, self._path_for_spark(), mode, partition_by, **beside, **options)
+            return api.write(frame, self._path_for_spark(), mode, partition_by, **commit, **options)
         check_replaced(mode, replace_where)
         from dbio_commit.commit.write.frames import write_frame
-        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+        from dbio_commit.commit.write.options import WriteOptions
 
         self.refuse_partition()
         return write_frame(
@@ -422,7 +403,7 @@ class Table:
             mode=plain_mode(mode),
             partition_by=partition_by,
             options=WriteOptions(**options),
-            commit=CommitOptions(**beside),
+            commit=CommitOptions(**commit),
             replaced=replace_where,
         )
 
@@ -440,71 +421,38 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    @overload
+    @takes_options
     def delete(
         self,
         where: "Where",
         *,
         time_zone: str | None = None,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    @overload
-    def delete(
-        self,
-        spark: "SparkSession",
-        where: str,
-        *,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    def delete(  # type: ignore[misc]  # without a session, arguments shift
-        self,
-        spark: "SparkSession | Where | None" = None,
-        where: "Where | None" = None,
-        *,
-        time_zone: str | None = None,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
+        spark: "SparkSession | None" = None,
+        **commit: Unpack[CommitKeywords],
     ) -> Commit:
-        """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`. The session may be left out.
+        """Deletes the rows for which a condition in Spark's SQL holds: see `dbio.delete`.
 
-        Without a session, this process reads and writes the files. The condition may then also be a list of (column,
-        operator, value), as in `scan`. SQL must surely mean the same without Spark: comparisons of columns with values
-        of their types, or with each other, LIKE, IS NULL, IN, BETWEEN, AND, OR and NOT. Other SQL is refused. Times
-        without a zone are in `time_zone`. The commit is the same as that with Spark.
+        With a session, `spark`, Spark does this. Without one, this process reads and writes the files. The condition
+        may then also be a list of (column, operator, value), as in `scan`. SQL must surely mean the same without Spark:
+        comparisons of columns with values of their types, or with each other, LIKE, IS NULL, IN, BETWEEN, AND, OR and
+        NOT. Other SQL is refused. Times without a zone are in `time_zone`. The commit is the same as that with Spark.
+
+        Options of the commit: `CommitKeywords`.
 
             table.delete("day < '2025-01-01'")
             table.delete([("id", "in", [17, 18])])
         """
-        options = _options(app, if_match, isolation, retries, message, labels)
-        session, (condition,) = _shifted(spark, where)
-        if session is not None:
+        if spark is not None:
             from dbio_commit.spark import api
 
-            _refuse_zone(time_zone)
-            store = self.storage_options or None
-            return api.delete(session, self._path_for_spark(), condition, storage_options=store, **options)
+            condition, path = _sql(where, time_zone), self._path_for_spark()
+            return api.delete(spark, path, condition, storage_options=self.storage_options or None, **commit)
         from dbio_commit.commit.write.rewrite import delete_rows
 
         self.refuse_partition()
-        return delete_rows(self.place, condition, time_zone=time_zone, commit=_commit_options(options))
+        return delete_rows(self.place, where, time_zone=time_zone, commit=CommitOptions(**commit))
 
-    @overload
+    @takes_options
     def update(
         self,
         updates: Mapping[str, Any] | None = None,
@@ -512,159 +460,83 @@ class Table:
         *,
         values: Mapping[str, Any] | None = None,
         time_zone: str | None = None,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    @overload
-    def update(
-        self,
-        spark: "SparkSession",
-        updates: Mapping[str, Any] | None = None,
-        where: str = "true",
-        *,
-        values: Mapping[str, Any] | None = None,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    def update(  # type: ignore[misc]  # without a session, arguments shift
-        self,
-        spark: "SparkSession | Mapping[str, Any] | None" = None,
-        updates: "Mapping[str, Any] | Where | None" = None,
-        where: "Where | None" = None,
-        *,
-        values: Mapping[str, Any] | None = None,
-        time_zone: str | None = None,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
+        spark: "SparkSession | None" = None,
+        **commit: Unpack[CommitKeywords],
     ) -> Commit:
         """Gives columns new values in the rows for which a condition holds: see `dbio.update`.
 
         - `updates`: by column, a text with an expression in Spark's SQL, or a value of Python that is no text.
         - `values`: by column, a value of Python. Here a text is the value itself.
         - `where`: a condition; by default, all rows change.
+        - `spark`: a session that does this.
 
-        The session may be left out. Then this process reads and writes the files, and the condition is as in `delete`.
-        Expressions are literals, columns, sums, products and remainders of whole numbers, parts of days and of texts,
-        and `current_timestamp()`. Others are refused. Times without a zone in SQL are in `time_zone`. The commit is the
+        Without one, this process reads and writes the files, and the condition is as in `delete`. Expressions are
+        literals, columns, sums, products and remainders of whole numbers, parts of days and of texts, and
+        `current_timestamp()`. Others are refused. Times without a zone in SQL are in `time_zone`. The commit is the
         same as that with Spark.
+
+        Options of the commit: `CommitKeywords`.
 
             table.update({"tries": "tries + 1", "share": 0.5}, "id = 17")
             table.update(values={"kind": "click"}, where="id = 17")
         """
-        options = _options(app, if_match, isolation, retries, message, labels)
-        session, (given, condition) = _shifted(spark, updates, where)
-        condition = "true" if condition is None else condition
-        if isinstance(condition, Mapping):
+        if isinstance(where, Mapping):
             raise InvalidInputError("update takes the new values first: table.update({'n': 'n + 1'}, \"id = 17\")")
-        if session is not None:
+        if spark is not None:
             from dbio_commit.spark import api
 
-            _refuse_zone(time_zone)
-            store = self.storage_options or None
-            path = self._path_for_spark()
-            return api.update(session, path, given, condition, values=values, storage_options=store, **options)
+            condition, path, store = _sql(where, time_zone), self._path_for_spark(), self.storage_options or None
+            return api.update(spark, path, updates, condition, values=values, storage_options=store, **commit)
         from dbio_commit.commit.write.update import new_values, update_rows
 
         self.refuse_partition()
-        new = new_values(given, values)
-        return update_rows(self.place, new, condition, time_zone=time_zone, commit=_commit_options(options))
+        new = new_values(updates, values)
+        return update_rows(self.place, new, where, time_zone=time_zone, commit=CommitOptions(**commit))
 
-    @overload
+    @takes_options
     def merge(
         self,
         source: Any,
         on: str | Sequence[str],
         when: "Sequence[Clause] | None" = None,
-        *,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    @overload
-    def merge(
-        self,
-        spark: "SparkSession",
-        source: "DataFrame",
-        on: str | Sequence[str],
-        when: "Sequence[Clause] | None" = None,
-        *,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
-    ) -> Commit: ...
-
-    def merge(  # type: ignore[misc]  # without a session, arguments shift
-        self,
-        spark: Any = None,
-        source: Any = None,
-        on: Any = None,
-        when: Any = None,
-        *,
-        app: AppVersion | None = None,
-        if_match: str | None = None,
-        isolation: Isolation = "write_serializable",
-        retries: int = 0,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **commit: Unpack[CommitKeywords],
     ) -> Commit:
-        """Merges rows into the table: see `dbio.merge`. The session may be left out.
+        """Merges rows into the table: see `dbio.merge`, which this calls if `source` is a DataFrame of PySpark.
 
-        Without a session, `source` is any frame that `write` takes. One that is no DataFrame of PySpark is merged by
-        this process, and is in its memory as a whole. Then conditions and values are as in `delete` and `update`, with
-        columns of `target.` and `source.`, and `on` has columns that must be equal. The commit is the same as that with
-        Spark.
+        Any other frame that `write` takes is merged by this process, and is in its memory as a whole. Then conditions
+        and values are as in `delete` and `update`, with columns of `target.` and `source.`, and `on` has columns that
+        must be equal. The commit is the same as that with Spark.
+
+        Options of the commit: `CommitKeywords`.
 
             table.merge(changes, on="id")
             table.merge(changes, "target.id = source.id", [dbio.when_matched().update({"n": "source.n"})])
         """
-        options = _options(app, if_match, isolation, retries, message, labels)
-        session, (frame, keys, clauses) = _shifted(spark, source, on, when)
-        if isinstance(frame, str | list | tuple) and not isinstance(keys, str | list | tuple):
+        if isinstance(source, str | list | tuple) and not isinstance(on, str | list | tuple):
             raise InvalidInputError("merge takes the rows first: table.merge(frame, on=['id'])")
-        if session is None and is_of("pyspark", frame):
-            session = frame.sparkSession
-        if session is not None:
+        if is_of("pyspark", source):
             from dbio_commit.spark import api
 
             path, store = self._path_for_spark(), self.storage_options or None
-            return api.merge(session, path, frame, keys, clauses, storage_options=store, **options)
+            return api.merge(source.sparkSession, path, source, on, when, storage_options=store, **commit)
         from dbio_commit.commit.write.merge import merge_frame
 
         self.refuse_partition()
-        return merge_frame(self.place, frame, keys, clauses, commit=_commit_options(options))
+        return merge_frame(self.place, source, on, when, commit=CommitOptions(**commit))
 
-    def set(self, settings: Mapping[str, str], *, message: str | None = None, labels: Labels | None = None) -> Commit:
+    @takes_options
+    def set(self, settings: Mapping[str, str], **note: Unpack[NoteKeywords]) -> Commit:
         """Changes these settings, and leaves the others as they are; an empty text removes one.
 
-        The commit has all the settings. `message` and `labels` are as in `begin`. Raises TableNotFoundError,
-        InvalidInputError for a setting that cannot be set and for a directory that is no dbio table,
-        TransactionAbortedError, CommitStateUnknownError.
+        The commit has all the settings. Raises TableNotFoundError, InvalidInputError for a setting that cannot be set
+        and for a directory that is no dbio table, TransactionAbortedError, CommitStateUnknownError.
+
+        Options of the commit: `NoteKeywords`.
 
             table.set({"publish": "delta,symlink"})
         """
         self.refuse_partition()
-        return change_settings(self.store, self.clock, settings, note=self.note(message, labels))
+        return change_settings(self.store, self.clock, settings, note=self.note(**note))
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -728,7 +600,7 @@ class Table:
                     return self.delete(condition, retries=RETRIES)
             from dbio_commit.spark import api
 
-            return self.delete(spark or api.local_session("erase"), condition, retries=RETRIES)
+            return self.delete(condition, spark=spark or api.local_session("erase"), retries=RETRIES)
 
         zone = None if spark is None else spark.conf.get("spark.sql.session.timeZone")
         return erase(self.store, self.clock, where, delete=delete, time_zone=zone, dry_run=dry_run, progress=progress)
@@ -747,6 +619,7 @@ class Table:
         self.refuse_partition()
         return inspect_transaction(self.store, self.clock, tid)
 
+    @takes_options
     def compact(
         self,
         target_size: int = TARGET_BYTES,
@@ -759,8 +632,7 @@ class Table:
         rewrite_types: bool = False,
         full: bool = False,
         most: int | None = None,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **note: Unpack[NoteKeywords],
     ) -> CompactReport:
         """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
@@ -774,7 +646,6 @@ class Table:
           the footer of each file.
         - `full`, `most`: of a table with the setting `cluster_by`, below.
         - `dry_run`: reports the same, and changes nothing.
-        - `message` and `labels` of its commits are as in `begin`.
 
         If the table has the setting `cluster_by`, rows are divided among new files by the values of its columns, and
         within each file along a Z-curve. Files that are not divided so yet are rewritten, with those clustered files
@@ -782,6 +653,8 @@ class Table:
         partition are rewritten together (16 GB, with Spark 256 GB): the more, the fewer files a condition reads.
         Without Spark, rows wait in the system's directory for temporary files, which needs 1.5 times as many bytes; if
         it has less, files are left, and reported.
+
+        Options of the commit: `NoteKeywords`.
 
         Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
@@ -800,7 +673,7 @@ class Table:
             full=full,
             most=most,
         )
-        return compact(self.store, self.clock, options, dry_run=dry_run, note=self.note(message, labels))
+        return compact(self.store, self.clock, options, dry_run=dry_run, note=self.note(**note))
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
@@ -826,21 +699,24 @@ class Table:
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))
 
-    def adopt(self, *, progress: Progress = silent, message: str | None = None, labels: Labels | None = None) -> Commit:
+    @takes_options
+    def adopt(self, *, progress: Progress = silent, **note: Unpack[NoteKeywords]) -> Commit:
         """Turns a plain directory, or one that Databricks wrote (DBIO), into a dbio table of the files visible now.
 
         Moves and deletes nothing. Reads the footers of all files, and records their columns. `Commit.notes` names files
-        that a compaction should write again. `progress` is called as the type `Progress` says. `message` and `labels`
-        are as in `begin`.
+        that a compaction should write again. `progress` is called as the type `Progress` says.
+
+        Options of the commit: `NoteKeywords`.
 
         Raises TransactionStateError while a transaction is pending; TableExistsError; InvalidInputError if the files
         lie in different partition columns, or some are empty, no Parquet, or not readable by all readers;
         SchemaMismatchError if their columns do not fit together; CommitConflictError if anything was written meanwhile.
         """
         self.refuse_partition()
-        note = self.note(message, labels)
-        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress, note=note)
+        looks, said = self.inspector is not None, self.note(**note)
+        return adopt(self.store, self.clock, looks=looks, progress=progress, note=said)
 
+    @takes_options
     def restore(
         self,
         as_of: AsOf | RestorePlan,
@@ -848,8 +724,7 @@ class Table:
         partition: Mapping[str, Given | None] | None = None,
         where: str | None = None,
         time_zone: str | None = None,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **note: Unpack[NoteKeywords],
     ) -> Commit:
         """Brings back the files and the columns as of a time or a tid, by one commit; settings stay as they are.
 
@@ -857,7 +732,8 @@ class Table:
 
         - `partition`: values of partition columns; values for some of the columns choose all partitions that have them.
         - `where`: a condition in Spark's SQL on partition columns alone. Times without a zone are in `time_zone`.
-        - `message` and `labels` are as in `begin`.
+
+        Options of the commit: `NoteKeywords`.
 
         Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and
         for a condition of which dbio cannot say for which partitions it holds; SchemaMismatchError if files of a
@@ -866,13 +742,13 @@ class Table:
 
             table.restore("2026-11-20T06:00:00Z", partition={"day": "2026-11-19"})
         """
-        note = self.note(message, labels)
+        said = self.note(**note)
         if isinstance(as_of, RestorePlan):
             if partition is not None or where is not None:
                 raise InvalidInputError("a plan has its partitions already: give them to plan_restore")
-            return restore(self.store, self.clock, as_of, inspector=self.inspector, note=note)
+            return restore(self.store, self.clock, as_of, inspector=self.inspector, note=said)
         plan = self.plan_restore(as_of, partition=partition, where=where, time_zone=time_zone)
-        return restore(self.store, self.clock, plan, inspector=self.inspector, note=note)
+        return restore(self.store, self.clock, plan, inspector=self.inspector, note=said)
 
     def plan_restore(
         self,
@@ -947,9 +823,9 @@ class Table:
 
     # --- internal -------------------------------------------------------------------------------------------------
 
-    def note(self, message: str | None = None, labels: Labels | None = None) -> Note:
-        """The message and the labels of a commit. Raises InvalidInputError."""
-        return Note(message=message, labels=labels, run=self.run)
+    def note(self, **note: Unpack[NoteKeywords]) -> Note:
+        """What a commit of this process records of its caller. Raises InvalidInputError."""
+        return Note(**note, run=self.run)
 
     @property
     def place(self) -> Place:
@@ -1019,43 +895,10 @@ def snapshots(
     return read_snapshots([table.store for table in opened], opened[0].clock, as_of=time)
 
 
-def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The session and the other arguments of a method whose first argument, the session, may be left out.
-
-    Then arguments by position are one place further left. Arguments by name are as always.
-    """
-    if spark is None or hasattr(spark, "createDataFrame"):
-        return spark, others
-    by_position = list(takewhile(lambda it: it is not None, (spark, *others)))
-    if len(by_position) > len(others):
-        raise InvalidInputError(f"{type(spark).__name__} is no Spark session: give one as the first argument, or none")
-    return None, (*by_position, *others[len(by_position) :])
-
-
-def _refuse_zone(time_zone: str | None) -> None:
+def _sql(where: "Where", time_zone: str | None) -> str:
+    """A condition for a session of Spark. Raises InvalidInputError for what only a call without a session takes."""
     if time_zone is not None:
         raise InvalidInputError("time_zone= is for a call without a Spark session: a session has its own time zone")
-
-
-def _options(
-    app: AppVersion | None,
-    if_match: str | None,
-    isolation: Isolation,
-    retries: int,
-    message: str | None,
-    labels: Labels | None,
-) -> dict[str, Any]:
-    return {
-        "app": app,
-        "if_match": if_match,
-        "isolation": isolation,
-        "retries": retries,
-        "message": message,
-        "labels": labels,
-    }
-
-
-def _commit_options(options: Mapping[str, Any]) -> "CommitOptions":
-    from dbio_commit.commit.write.options import CommitOptions
-
-    return CommitOptions(**options)
+    if not isinstance(where, str):
+        raise InvalidInputError(f"{where!r:.200} is no text: with a Spark session, give a condition in Spark's SQL")
+    return where

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dbio_commit as dbio
+from dbio_commit.commit import options
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS
 
@@ -94,7 +95,7 @@ def public_members(thing: Any) -> Iterator[Member]:
             if is_property(node):
                 yield Member(name, f"{name}: {unquoted(node.returns)}", doc)
             else:
-                yield Member(name, signature(node, name), doc)
+                yield Member(name, signature(node, name), inspect.getdoc(getattr(thing, name)) or "")
         else:
             after = body[i + 1] if i + 1 < len(body) else None
             doc = text_of(after)
@@ -158,14 +159,24 @@ def signature(node: ast.FunctionDef, name: str) -> str:
         parts = parts[1:]
     if args.vararg:
         parts.append(f"*{parameter(args.vararg, None)}")
-    elif args.kwonlyargs:
-        parts.append("*")
-    parts += [parameter(arg, default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    if args.kwarg:
+    named = [parameter(arg, default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    match args.kwarg:
+        case ast.arg(annotation=ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=keywords))):
+            named += options_of_a_commit(keywords)
+    parts += ["*", *named] if named and not args.vararg else named
+    if args.kwarg and "Unpack" not in code(args.kwarg):
         parts.append(f"**{parameter(args.kwarg, None)}")
     returns = f" -> {unquoted(node.returns)}" if node.returns else ""
     line = f"{name}({', '.join(parts)}){returns}"
     return line if len(line) <= WIDTH else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
+
+
+def options_of_a_commit(keywords: str) -> Iterator[str]:
+    """The options that these keywords name, as `takes_options` shows them."""
+    names = getattr(options, keywords).__annotations__
+    for node in class_body(options.CommitOptions):
+        if isinstance(node, ast.AnnAssign) and name_of(node) in names:
+            yield code(node)
 
 
 def parameter(arg: ast.arg, default: ast.expr | None) -> str:

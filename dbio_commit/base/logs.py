@@ -22,13 +22,13 @@ def get_logger(name: str) -> logging.Logger:
     return logger
 
 
-def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_caller(message: str) -> None:
     """Warns, with the line of the caller outside this package."""
     package = __name__.partition(".")[0]
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         level, frame = level + 1, frame.f_back
-    warnings.warn(visible(message), category, stacklevel=level)
+    warnings.warn(visible(message), stacklevel=level)
 
 
 def _escape(record: logging.LogRecord) -> bool:

@@ -85,7 +85,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
 
     Raises InvalidInputError for an environment variable that cannot be read.
     """
-    said = _say(Provenance(), note.message, note.labels)
+    said = _say(Provenance(), note)
     if records_provenance() and not _is_off(settings):
         run = note.run or SparkRun()
         said = replace(
@@ -112,24 +112,22 @@ def _is_off(settings: Settings | None) -> bool:
     return (settings or {}).get(PROVENANCE) == "off"
 
 
-def amended(before: Provenance | None, message: str | None, labels: Labels | None) -> Provenance | None:
+def amended(before: Provenance | None, note: Note) -> Provenance | None:
     """The provenance of the start marker with another message and more labels. Raises InvalidInputError."""
-    if message is None and labels is None:
+    if note.message is None and note.labels is None:
         return before
-    check_note(message, labels)
     known = before or Provenance()
-    both = {**(known.labels or {}), **(labels or {})}
-    check_note(None, both)
-    return _say(known, known.message if message is None else message, both)
+    message = known.message if note.message is None else note.message
+    return _say(known, Note(message=message, labels={**(known.labels or {}), **(note.labels or {})}))
 
 
-def _say(by: Provenance, message: str | None, labels: Labels | None) -> Provenance:
+def _say(by: Provenance, note: Note) -> Provenance:
     cleaned = {
         _clean(name, MOST_LABEL_NAME): "***" if names_secret(name) else _clean(text, MOST_TEXT)
-        for name, text in (labels or {}).items()
+        for name, text in (note.labels or {}).items()
     }
     texts = {name: text or "" for name, text in cleaned.items() if name}
-    return replace(by, message=_clean(message, MOST_MESSAGE, keep="\n"), labels=texts or None)
+    return replace(by, message=_clean(note.message, MOST_MESSAGE, keep="\n"), labels=texts or None)
 
 
 def _clean(text: str | None, most: int, *, keep: str = "") -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from msgspec import structs
 
@@ -29,7 +29,8 @@ from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
-from dbio_commit.commit.provenance import Labels, amended
+from dbio_commit.commit.options import NoteKeywords, takes_options
+from dbio_commit.commit.provenance import Note, amended
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer, Inspector
 from dbio_commit.protocol import names
@@ -228,19 +229,21 @@ class Transaction:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
+    @takes_options
     def commit(
         self,
         schema: Mapping[str, Any] | None = None,
         *,
         metrics: Mapping[str, int] | None = None,
-        message: str | None = None,
-        labels: Labels | None = None,
+        **note: Unpack[NoteKeywords],
     ) -> Commit:
         """Makes all new files live, and removes the removed ones, at once.
 
         `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
-        the new files. `metrics` are recorded beside the commit's own. `message` replaces the message that was given
-        when the transaction began, and `labels` add to the labels.
+        the new files. `metrics` are recorded beside the commit's own. The message replaces the one that was given
+        when the transaction began, and the labels add to its labels.
+
+        Options of the commit: `NoteKeywords`.
 
         Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
         CommitStateUnknownError: commit again, which reads the table first; StoreError: the transaction is still open,
@@ -250,7 +253,7 @@ class Transaction:
             self._require_open("commit")
         begun: list[Callable[[], None]] = []
         began_s = self._clock.monotonic()
-        provenance = amended(self.terms.provenance, message, labels)
+        provenance = amended(self.terms.provenance, Note(**note))
         try:
             files = self._complete_files()
             schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)

@@ -12,21 +12,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
-from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
+from dbio_commit.base.options import Compression, Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
-from dbio_commit.commit.provenance import Labels, check_note
+from dbio_commit.commit.options import (
+    CommitKeywords,
+    CommitOptions,
+    NoteKeywords,
+    RetryKeywords,
+    note_texts,
+    takes_options,
+)
 from dbio_commit.commit.write.clauses import UPSERT, Clause, check_clauses, refuse_unknown
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
-from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark.catalog.roots import Path
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table, snapshots
@@ -38,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from dbio_commit.commit.write.options import CommitOptions
     from dbio_commit.data.terms import Where
     from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
@@ -77,24 +82,20 @@ def _is_session(value: object) -> bool:
     return is_of("pyspark", value) and any(kind.__name__ == "SparkSession" for kind in type(value).__mro__)
 
 
+@takes_options
 def write(
     df: Any,
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
-    app: AppVersion | None = None,
     *,
-    if_match: str | None = None,
     replace_where: "Where | None" = None,
-    isolation: Isolation = "write_serializable",
-    retries: int = 0,
-    message: str | None = None,
-    labels: Labels | None = None,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     target_file_size: int | None = None,
     merge_schema: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    **commit: Unpack[CommitKeywords],
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
@@ -120,17 +121,7 @@ def write(
     If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
     committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
 
-    Options of the commit:
-
-    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
-      that is a number counts up; a version that is a day or a time may come in any order.
-    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-    - `message`: a text about the commit. `dbio log` shows it.
-    - `labels`: short texts about the commit, by name.
-    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
-      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
-      they may match.
-    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    Options of the commit: `CommitKeywords`.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
@@ -147,20 +138,15 @@ def write(
             df,
             mode,
             partition_by,
-            app,
-            if_match=if_match,
             replace_where=replace_where,
-            isolation=isolation,
-            retries=retries,
-            message=message,
-            labels=labels,
             compression=compression,
             max_records_per_file=max_records_per_file,
             target_file_size=target_file_size,
             merge_schema=merge_schema,
+            **commit,
         )
     with needs("dbio.write", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
+        from dbio_commit.commit.write.options import WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
 
@@ -177,9 +163,7 @@ def write(
         merge_schema=merge_schema,
         target_file_size=target_file_size,
     )
-    beside = CommitOptions(
-        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
-    )
+    beside = CommitOptions(**commit)
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
@@ -201,18 +185,14 @@ def write(
 
 
 @_takes_session("dbio.Table(path).delete(where)")
+@takes_options
 def delete(
     spark: "SparkSession",
     path: Path,
     where: str,
     *,
-    app: AppVersion | None = None,
-    if_match: str | None = None,
-    isolation: Isolation = "write_serializable",
-    retries: int = 0,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **commit: Unpack[CommitKeywords],
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
 
@@ -220,17 +200,7 @@ def delete(
     written again without those rows. If the condition is about partition columns alone, no data is read. The metric
     `numDeletedRows` of the commit counts the rows.
 
-    Options of the commit:
-
-    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
-      that is a number counts up; a version that is a day or a time may come in any order.
-    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-    - `message`: a text about the commit. `dbio log` shows it.
-    - `labels`: short texts about the commit, by name.
-    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
-      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
-      they may match.
-    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    Options of the commit: `CommitKeywords`.
 
     Raises InvalidInputError; TableNotFoundError; CommitConflictError, also if a file with such rows was rewritten or
     removed meanwhile (nothing was committed: delete again); and what `write` raises.
@@ -238,16 +208,14 @@ def delete(
         dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
     with needs("dbio.delete", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.spark.rewrite.by_condition import replace_rows
 
-    options = CommitOptions(
-        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
-    )
+    options = CommitOptions(**commit)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
 
 
 @_takes_session("dbio.Table(path).update(…)")
+@takes_options
 def update(
     spark: "SparkSession",
     path: Path,
@@ -255,13 +223,8 @@ def update(
     where: str = "true",
     *,
     values: Mapping[str, Any] | None = None,
-    app: AppVersion | None = None,
-    if_match: str | None = None,
-    isolation: Isolation = "write_serializable",
-    retries: int = 0,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **commit: Unpack[CommitKeywords],
 ) -> Commit:
     """Gives columns new values in the rows for which a condition in Spark's SQL holds.
 
@@ -274,17 +237,7 @@ def update(
     written. The metrics `numUpdatedRows` and `numCopiedRows` of the commit
     count the rows that changed, and the rows that were written again without a change.
 
-    Options of the commit:
-
-    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
-      that is a number counts up; a version that is a day or a time may come in any order.
-    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-    - `message`: a text about the commit. `dbio log` shows it.
-    - `labels`: short texts about the commit, by name.
-    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
-      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
-      they may match.
-    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    Options of the commit: `CommitKeywords`.
 
     Raises what `delete` raises, and SchemaMismatchError for a value of another type.
 
@@ -292,13 +245,10 @@ def update(
         dbio.update(spark, "s3://lake/events", values={"kind": "click"}, where="kind = 'clik'")
     """
     with needs("dbio.update", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.commit.write.update import as_sql, new_values
         from dbio_commit.spark.rewrite.by_condition import update_rows
 
-    options = CommitOptions(
-        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
-    )
+    options = CommitOptions(**commit)
     new = new_values(updates, values)
     return _rewrite(
         spark,
@@ -310,6 +260,7 @@ def update(
 
 
 @_takes_session("dbio.Table(path).merge(frame, on)")
+@takes_options
 def merge(
     spark: "SparkSession",
     path: Path,
@@ -317,13 +268,8 @@ def merge(
     on: str | Sequence[str],
     when: Sequence[Clause] | None = None,
     *,
-    app: AppVersion | None = None,
-    if_match: str | None = None,
-    isolation: Isolation = "write_serializable",
-    retries: int = 0,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **commit: Unpack[CommitKeywords],
 ) -> Commit:
     """Merges the rows of `source` into the table: updates or deletes rows that match, and inserts new rows.
 
@@ -339,17 +285,7 @@ def merge(
     `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`. With
     `app`, the merge of a batch of a stream (`foreachBatch`) happens exactly once.
 
-    Options of the commit:
-
-    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
-      that is a number counts up; a version that is a day or a time may come in any order.
-    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
-    - `message`: a text about the commit. `dbio log` shows it.
-    - `labels`: short texts about the commit, by name.
-    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
-      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
-      they may match.
-    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+    Options of the commit: `CommitKeywords`.
 
     Raises what `delete` raises, and SchemaMismatchError for values of other types.
 
@@ -360,7 +296,6 @@ def merge(
         ])
     """
     with needs("dbio.merge", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions
         from dbio_commit.commit.write.update import as_sql, new_values
         from dbio_commit.spark.read.states import Reads
         from dbio_commit.spark.rewrite.merge import merge_rows
@@ -371,9 +306,7 @@ def merge(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
     require_merge(source)
-    options = CommitOptions(
-        app=app, if_match=if_match, isolation=isolation, retries=retries, message=message, labels=labels
-    )
+    options = CommitOptions(**commit)
     if isinstance(on, str) and on.lower() in map(str.lower, source.columns):
         on = [on]
 
@@ -392,22 +325,22 @@ def merge(
 
 
 @_takes_session("dbio.Table(path).set(settings)")
+@takes_options
 def constrain(
     spark: "SparkSession",
     path: Path,
     changes: Mapping[str, str],
     *,
-    retries: int = 0,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **commit: Unpack[RetryKeywords],
 ) -> Commit:
     """Changes constraints, generated columns and defaults of a table; an empty text removes one.
 
     These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`. Other settings can
     be changed in the same call. Unlike `Table.set`, this checks that Spark can evaluate each expression on the table's
     columns, and that the existing rows keep each constraint. Files whose statistics prove that are not read.
-    `retries`, `message` and `labels` are as in `write`.
+
+    Options of the commit: `RetryKeywords`.
 
     Raises InvalidInputError for an expression that cannot be evaluated, and for rows that violate a constraint, with
     their number and an example; CommitConflictError if anything is committed meanwhile; and what `Table.set` raises.
@@ -415,17 +348,18 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "true"})
     """
     with needs("dbio.constrain", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions
+        from dbio_commit.commit.write.options import with_retries
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
 
-    options = CommitOptions(retries=retries, message=message, labels=labels)
+    options = CommitOptions(**commit)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
-        return options.attempt(
+        return with_retries(
+            options,
             table.store,
             table.clock,
-            lambda: change_constraints(spark, table, changes, note=table.note(message, labels)),
+            lambda: change_constraints(spark, table, changes, note=options.note(table.run)),
         )
 
 
@@ -488,6 +422,7 @@ def read_together(
         return [scan(spark, *it, is_now=as_of is None) for it in zip(tables, found, strict=True)]
 
 
+@takes_options
 def write_stream(
     df: "DataFrame",
     path: Path,
@@ -501,9 +436,8 @@ def write_stream(
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **note: Unpack[NoteKeywords],
 ) -> "StreamingQuery":
     """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
 
@@ -514,8 +448,9 @@ def write_stream(
     - `app_id`: the name of the stream in the table; by default the query id in the checkpoint.
     - `trigger`: what `DataStreamWriter.trigger` takes, such as {"availableNow": True}.
     - `name`: the name of the query in Spark.
-    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema`, `message`, `labels` and `storage_options`
-      are as in `write`.
+    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema` and `storage_options` are as in `write`.
+
+    Options of the commit: `NoteKeywords`.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends
     the query.
@@ -523,7 +458,7 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
-        from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+        from dbio_commit.commit.write.options import WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
@@ -537,7 +472,7 @@ def write_stream(
         )
     if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
-    check_note(message, labels)
+    commit = CommitOptions(**note)
     streaming.require_sink(os.fspath(path))
     from dbio_commit.spark.datasource import DbioDataSource, register_source  # needs Spark 4.0
 
@@ -547,7 +482,6 @@ def write_stream(
     rows, settings = df, look(table.store, table.clock).metadata.settings
     if Constraints.of(settings):
         files = WriteOptions(merge_schema=merge_schema)
-        commit = CommitOptions()
         plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, options=files, commit=commit)
         rows = rows_to_write(df, plan)
     frame, packing = pack(rows, None if rows is df else settings)
@@ -558,8 +492,7 @@ def write_stream(
         "mergeSchema": merge_schema,
         Packing.OPTION: packing.to_option(),
         **({"txnAppId": app_id} if app_id is not None else {}),
-        **({"message": message} if message is not None else {}),
-        **({"labels": json.dumps(dict(labels))} if labels is not None else {}),
+        **note_texts(note),
         **_secret(storage_options),
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
@@ -688,6 +621,7 @@ def changes(
 
 
 @_takes_session("dbio.Table(path).compact()")
+@takes_options
 def compact(
     spark: "SparkSession",
     path: Path,
@@ -701,13 +635,14 @@ def compact(
     rewrite_types: bool = False,
     full: bool = False,
     most: int | None = None,
-    message: str | None = None,
-    labels: Labels | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **note: Unpack[NoteKeywords],
 ) -> CompactReport:
     """As `Table.compact`, with Spark's tasks: each writes one new file, with the rows of small files in one partition.
 
     The arguments and errors are those of `Table.compact`, and MissingPackageError.
+
+    Options of the commit: `NoteKeywords`.
 
         dbio.compact(spark, "s3://lake/events", where="day = '2026-11-20'", sort_by="id")
     """
@@ -727,8 +662,7 @@ def compact(
         most=most,
     )
     with _explained(spark, table):
-        note = table.note(message, labels)
-        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=note)
+        return compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=table.note(**note))
 
 
 @_takes_session("dbio.Table(path).erase(where)")

@@ -5,7 +5,7 @@ knows reaches the next one only by pickle.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -25,18 +25,11 @@ from pyspark.sql.types import StructType
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Mode
 from dbio_commit.commit.begin import check_app, has_committed
-from dbio_commit.commit.write.options import (
-    CommitOptions,
-    WriteOptions,
-    app_option,
-    flag_option,
-    number_option,
-    said_options,
-)
+from dbio_commit.commit.options import BEGIN_OPTIONS, CommitOptions, begin_options, note_options
+from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import columns_of
@@ -63,18 +56,13 @@ _FEED_OPTIONS = {
     "endingtime",
     "secretstorageoptions",
 }
-_WRITE_OPTIONS = {
+_WRITE_OPTIONS = BEGIN_OPTIONS | {
     "path",
     "partitionby",
     "compression",
     "maxrecordsperfile",
     "mergeschema",
     "partitionoverwritemode",
-    "txnappid",
-    "txnversion",
-    "ifmatch",
-    "message",
-    "labels",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -170,9 +158,10 @@ class DbioDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
         self._check_options(_WRITE_OPTIONS | self._needless(overwrite))
         with explained(self._table, self.settings):
-            plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
+            commit = CommitOptions(**begin_options(self.options))
+            plan = self._plan(schema, self._mode(overwrite), commit)
             plan.refuse_unchecked()
-            is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
+            is_done = has_committed(self._table.store, self._table.clock, commit.app)
             return DbioWriter(plan.task_spec(plan.begin(skipped=is_done).terms), plan.schema_to_record)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
@@ -190,13 +179,14 @@ class DbioDataSource(DataSource):
             if packing.settings is not None:
                 given = StructType(given.fields[:-1])  # the last field holds the fates of rows
             with explained(self._table, self.settings):
-                return self._plan(given, "overwrite" if overwrite else "append", None)
+                commit = CommitOptions(**note_options(self.options))
+                return self._plan(given, "overwrite" if overwrite else "append", commit)
 
         app_id = self.options.get("txnAppId")
         check_app(None if app_id is None else (app_id, 0))
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
 
-    def _plan(self, schema: StructType, mode: Mode, app: AppVersion | None) -> WritePlan:
+    def _plan(self, schema: StructType, mode: Mode, commit: CommitOptions) -> WritePlan:
         options = WriteOptions(
             compression=cast(Compression, self.options.get("compression", "snappy")),
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
@@ -209,7 +199,6 @@ class DbioDataSource(DataSource):
                 "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
                 "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        commit = CommitOptions(app=app, if_match=self.options.get("ifMatch"), **said_options(self.options))
         return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
 
     @property
@@ -245,7 +234,7 @@ class DbioDataSource(DataSource):
     def _snapshot(self) -> Snapshot:
         return self._table.snapshot(self.options.get("asOf"))
 
-    def _check_options(self, known: set[str]) -> None:
+    def _check_options(self, known: Set[str]) -> None:
         if unknown := sorted(set(map(str.lower, self.options)) - known):
             if advice := advice_for_option(unknown[0]):
                 raise InvalidInputError(f'the data source "dbio" has no option {advice}')

@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.file_sink import StoreSink
 from dbio_commit.commit.write.files import write_files
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.task import commit_files, encode_file_info
 from tests import spark35

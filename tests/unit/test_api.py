@@ -39,8 +39,6 @@ OTHERS: dict[str, Any] = {
 }  # fmt: skip
 """Of each option of vacuum a value that is not its default."""
 
-COMMIT_OPTIONS = ["app", "if_match", "message", "labels", "isolation", "retries"]
-
 WITH_SPARK = ["read", "delete", "update", "merge"]
 """Functions that `Table` has as methods."""
 
@@ -124,27 +122,16 @@ def test_the_types_of_a_write_need_no_spark() -> None:
     )
 
 
-WITHOUT_SPARK = ["delete", "update", "merge"]
-"""Methods whose session may be left out."""
-
-
-class Session:
-    createDataFrame = None
-
-
 @pytest.mark.parametrize("name", WITH_SPARK)
 def test_a_method_with_spark_takes_what_the_function_takes_but_the_path(name: str) -> None:
     function = dict(inspect.signature(getattr(dbio, name)).parameters)
     method = dict(inspect.signature(getattr(dbio.Table, name)).parameters)
-    del function["path"], function["storage_options"], method["self"]
-    method.pop("time_zone", None)  # of the session, if there is one
-    assert [(it.name, it.kind) for it in method.values()] == [(it.name, it.kind) for it in function.values()]
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    may_be_left_out = [it for it in method if method[it].kind is positional] if name in WITHOUT_SPARK else []
-    assert all(method[it].default is None for it in may_be_left_out)
-    assert [method[it].default for it in method if it not in may_be_left_out] == [
-        function[it].default for it in function if it not in may_be_left_out
-    ]
+    without = {"spark", "path", "storage_options", "self", "time_zone"}  # a session has a time zone of its own
+    first, second = (
+        [(it.name, it.kind, it.default) for it in each.values() if it.name not in without]
+        for each in (function, method)
+    )
+    assert first == second
 
 
 def test_the_method_write_takes_what_the_function_takes_but_the_path() -> None:
@@ -170,6 +157,10 @@ def test_an_option_that_a_frame_cannot_have_is_refused(option: dict[str, Any], t
 def test_a_method_with_spark_hands_on_all_that_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dbio_commit.spark import api
 
+    class Source:
+        sparkSession = "the spark"
+
+    Source.__module__ = "pyspark.sql"
     given: dict[str, Any] = {}
     signature = inspect.signature(getattr(api, name))
 
@@ -177,22 +168,11 @@ def test_a_method_with_spark_hands_on_all_that_it_is_given(name: str, monkeypatc
         given.update(signature.bind(*args, **kwargs).arguments)
 
     monkeypatch.setattr(api, name, called)
-    parameters = [it for it in signature.parameters if it not in ("path", "storage_options")]
-    expected: dict[str, Any] = {it: f"the {it}" for it in parameters}
-    if name in WITHOUT_SPARK:
-        expected["spark"] = Session()
-    getattr(dbio.Table("s3://bucket/lake", {"key": "k"}), name)(**expected)
+    expected: dict[str, Any] = {it: f"the {it}" for it in signature.parameters if it not in ("path", "storage_options")}
+    expected |= {"source": Source()} if name == "merge" else {}
+    method = getattr(dbio.Table("s3://bucket/lake", {"key": "k"}), name)
+    method(**{it: value for it, value in expected.items() if it in inspect.signature(method).parameters})
     assert given == {**expected, "path": "s3://bucket/lake", "storage_options": {"key": "k"}}
-
-
-def test_the_options_of_a_commit_are_explained_in_the_same_words_everywhere() -> None:
-    functions = [dbio.write, dbio.delete, dbio.update, dbio.merge]
-    texts = [str(inspect.getdoc(it)).partition("Options of the commit:")[2] for it in functions]
-    (text,) = {it.partition("\n\nRaises")[0] for it in texts}
-    assert [line.split("`")[1] for line in text.splitlines() if line.startswith("- ")] == COMMIT_OPTIONS
-    of_begin = str(inspect.getdoc(dbio.Table.begin)).split()
-    shared = text.partition("- `isolation`")[0].split()
-    assert " ".join(shared) in " ".join(of_begin)
 
 
 def test_a_table_on_a_store_of_a_test_says_that_spark_cannot_reach_it() -> None:

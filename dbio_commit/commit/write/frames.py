@@ -6,8 +6,9 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, TableExistsError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.lanes import write_rows
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
+from dbio_commit.commit.write.options import WriteOptions, no_commit, with_retries
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.commit.write.rewrite import replace_rows
@@ -55,7 +56,7 @@ def write_frame(
         return _write(plan, rows) if replaced is None else replace_rows(plan, replaced, rows)
 
     try:
-        return commit.attempt(place.store, place.clock, attempt)
+        return with_retries(commit, place.store, place.clock, attempt)
     except TableExistsError:
         if mode != "ignore":
             raise

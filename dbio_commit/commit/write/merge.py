@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.changes import DELETE, INSERT
 from dbio_commit.commit.write.clauses import UPSERT, Clause, RowKind, check_clauses, refuse_unknown
 from dbio_commit.commit.write.merge_sides import MergeMatch, MergeSides, as_numpy
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
+from dbio_commit.commit.write.options import WriteOptions, no_commit, with_retries
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import plan_write
 from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, snapshot_to_rewrite
@@ -42,7 +43,7 @@ def merge_frame(
         batches = list(source.batches())
         schema = batches[0].schema if batches else arrow_schema(source.columns, where="the source")
         source = read_frame(pa.Table.from_batches(batches, schema=schema))
-    return commit.attempt(place.store, place.clock, lambda: _Merge(place, source, on, clauses, commit).run())
+    return with_retries(commit, place.store, place.clock, lambda: _Merge(place, source, on, clauses, commit).run())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow.types as types
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.write.clauses import RowKind
 from dbio_commit.commit.write.key_index import KeyIndex
-from dbio_commit.commit.write.rewrite import EVERY_ROW, INSTEAD, Rows
+from dbio_commit.commit.write.rewrite import EVERY_ROW, INSTEAD, WITH_SPARK, Rows
 from dbio_commit.commit.write.update import SeenColumns
 from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
@@ -123,7 +123,7 @@ class MergeMatch:
             elif of_source not in (set(), used):
                 raise InvalidInputError(
                     f"on={on!r:.200} compares the two sides by more than = of single columns, which only Spark does: "
-                    "put this into a condition of when_matched(…), or pass a Spark session"
+                    f"put this into a condition of when_matched(…), or {WITH_SPARK}"
                 )
             else:
                 of_sides[bool(of_source)].append(part)

@@ -10,10 +10,10 @@ from typing import Any
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
-from dbio_commit.commit.provenance import Note
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.roots import Target, read_snapshot
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.commit.write.place import Place
 from dbio_commit.data import mapping as rules
 from dbio_commit.data.clustering import with_own_spelling
@@ -121,7 +121,7 @@ class WritePlan:
             skipped=skipped,
             claims=claims,
             sets=self.sets,
-            note=Note(message=self.commit.message, labels=self.commit.labels, run=self.place.run),
+            note=self.commit.note(self.place.run),
         )
 
 

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
 from dbio_commit.commit.write.lanes import write_rows
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import WriteOptions, with_retries
 from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
 from dbio_commit.data import evaluate
@@ -46,7 +47,8 @@ from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 
 EVERY_ROW = ALWAYS
-INSTEAD = "Nothing was changed: compare columns with values of their types, or pass a Spark session"
+WITH_SPARK = "do this with Spark (dbio.delete, dbio.update, dbio.merge)"
+INSTEAD = f"Nothing was changed: compare columns with values of their types, or {WITH_SPARK}"
 """The end of messages about conditions that only Spark evaluates."""
 _AT_ONCE = 4
 """How many large files are looked at side by side."""
@@ -160,7 +162,7 @@ class Rewrite:
         if has_old_calendar(parquet.metadata):
             raise InvalidInputError(
                 f"{where} was written by an old version of Spark with another calendar, and only Spark reads its "
-                "days; nothing was changed: pass a Spark session"
+                f"days; nothing was changed: {WITH_SPARK}"
             )
         if anew:
             refuse_loss(parquet, target, partition=file.partition, where=where)
@@ -273,7 +275,7 @@ def delete_rows(place: Place, where: Where, *, time_zone: str | None, commit: Co
         rewrite = Rewrite.of_rows(place, commit)
         return _replace(rewrite, rewrite.condition(where, time_zone))
 
-    return commit.attempt(place.store, place.clock, attempt)
+    return with_retries(commit, place.store, place.clock, attempt)
 
 
 def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:

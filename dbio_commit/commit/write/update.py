@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import Cause
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.changes import AFTER, BEFORE
-from dbio_commit.commit.write.options import CommitOptions
+from dbio_commit.commit.write.options import with_retries
 from dbio_commit.commit.write.place import Place
-from dbio_commit.commit.write.rewrite import Changes, Rewrite, Rows
+from dbio_commit.commit.write.rewrite import WITH_SPARK, Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.constants import scalar
@@ -84,7 +85,7 @@ def update_rows(
             metrics=lambda counts: {"numUpdatedRows": counts["updated"], "numCopiedRows": counts["copied"]},
         )
 
-    return commit.attempt(place.store, place.clock, attempt)
+    return with_retries(commit, place.store, place.clock, attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,7 @@ def _value_of(
     except Unsure as error:
         raise InvalidInputError(
             f"the value {given!r:.200} of column {name!r} is evaluated by Spark only: {error!s:.300}. Nothing was "
-            f"changed: change it, or pass a Spark session. If the text itself is the value, give values={{{name!r}: …}}"
+            f"changed: change it, or {WITH_SPARK}. If the text itself is the value, give values={{{name!r}: …}}"
         ) from None
 
     def of(rows: Rows) -> Any:

@@ -10,10 +10,11 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType
 
 from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
-from dbio_commit.spark.committer.writes import said_of
+from dbio_commit.spark.committer.writes import note_of
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.states import NO_READS, Reads
 from dbio_commit.spark.rewrite.frame import write_frame
@@ -123,13 +124,13 @@ def alter(
             mode="append",
             partition_by=None,
             options=WriteOptions(merge_schema=True),
-            commit=CommitOptions(**said_of(spark, {})),
+            commit=CommitOptions(**note_of(spark, {})),
         )
     if comments:
         given = {tuple(it.split("\0")): text for it, text in comments.items()}
-        change_comments(table.store, table.clock, given, note=table.note(**said_of(spark, {})))
+        change_comments(table.store, table.clock, given, note=table.note(**note_of(spark, {})))
     if settings:
-        constrain(spark, table, _changes(table.settings(), settings), note=table.note(**said_of(spark, {})))
+        constrain(spark, table, _changes(table.settings(), settings), note=table.note(**note_of(spark, {})))
 
 
 def new_checks(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
@@ -246,7 +247,7 @@ def _write(
         mode=mode,
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
-        commit=CommitOptions(**said_of(spark, {})),
+        commit=CommitOptions(**note_of(spark, {})),
         reads=reads,
         sets=settings,
     )

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.options import Compression
-from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option, said_options
+from dbio_commit.commit.options import NOTE_OPTIONS, note_options
+from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.spark.catalog.creation import schema_of_json
 from dbio_commit.spark.catalog.statements import commit_options
@@ -29,7 +30,7 @@ from dbio_commit.table import Table
 _TOKEN = "__dbio_table"
 """As `StreamedTable.java` has it."""
 _KNOWN = OPTIONS - {"path", "readchangefeed", "secretstorageoptions"}
-_KNOWN_TO_WRITES = {"txnappid", "message", "labels", "compression", "maxrecordsperfile", "mergeschema"}
+_KNOWN_TO_WRITES = NOTE_OPTIONS | {"txnappid", "compression", "maxrecordsperfile", "mergeschema"}
 _OF_SPARK = {"checkpointlocation", "queryname", "path"}
 """Options that Spark passes on."""
 _MOST_STREAMS = 100
@@ -92,7 +93,7 @@ class SqlFeeds:
                 max_records_per_file=number_option(given, "maxrecordsperfile") or 0,
                 merge_schema=flag_option(given, "mergeschema"),
             ),
-            commit=replace(commit_options(spark), app=(given.get("txnappid", query), batch), **said_options(given)),
+            commit=replace(commit_options(spark), app=(given.get("txnappid", query), batch), **note_options(given)),
             only_rows=not is_complete,
         )
 

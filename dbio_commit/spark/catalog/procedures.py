@@ -12,7 +12,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.spark.catalog.changes import changed_rows, moment
 from dbio_commit.spark.catalog.roots import path_of
-from dbio_commit.spark.committer.writes import said_of
+from dbio_commit.spark.committer.writes import note_of
 from dbio_commit.spark.functions import HISTORY_COLUMNS, history_row
 from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.compaction import compact_in_tasks
@@ -167,7 +167,7 @@ def _compact(
         full=full,
         most=most,
     )
-    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**said_of(spark, {})))
+    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**note_of(spark, {})))
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"
@@ -191,7 +191,7 @@ def _compact(
 
 def _restore(spark: SparkSession, table: Table, as_of: str | None) -> DataFrame:
     return _frame(
-        spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **said_of(spark, {})))]
+        spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **note_of(spark, {})))]
     )
 
 

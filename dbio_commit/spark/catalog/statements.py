@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.commit.options import NOTE_OPTIONS, CommitOptions, note_options
 from dbio_commit.commit.write.clauses import Clause
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, number_option, said_options
+from dbio_commit.commit.write.options import WriteOptions, number_option
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
-from dbio_commit.spark.committer.writes import app_of, said_of
+from dbio_commit.spark.committer.writes import app_of, note_of
 from dbio_commit.spark.read.states import Reads, attempt, identity_of
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
@@ -60,7 +61,7 @@ class SqlStatements:
             mode=mode,
             partition_by=None,
             options=_write_options(pairs),
-            commit=replace(commit_options(spark), app=app_of(spark, pairs), **said_options(pairs)),
+            commit=replace(commit_options(spark), app=app_of(spark, pairs), **note_options(pairs)),
             replaced=None if where is None else Planned(spark, where),
             named=_named(spark, given),
             snapshot=read.snapshot if reads.of_table(identity_of(read.snapshot)) else None,
@@ -86,7 +87,7 @@ class SqlStatements:
 
     def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
         table = self._tables.find(spark, token).table
-        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**said_of(spark, {})))
+        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**note_of(spark, {})))
 
     def _run(self, spark: SparkSession, token: str, given: Any, run: Callable[[Rewrite], Commit]) -> None:
         """Runs a rewrite of the state with which Spark has analysed the statement, and of a newer state if it retries.
@@ -129,7 +130,7 @@ def _pairs(options: str, *, also: Collection[str] = ()) -> dict[str, str]:
     return found
 
 
-_OPTIONS = {"txnappid", "txnversion", "message", "labels", "compression", "maxrecordsperfile"}
+_OPTIONS = NOTE_OPTIONS | {"txnappid", "txnversion", "compression", "maxrecordsperfile"}
 
 
 def _write_options(options: dict[str, str]) -> WriteOptions:
@@ -145,7 +146,7 @@ def commit_options(spark: SparkSession) -> CommitOptions:
     if not (retries.isascii() and retries.isdigit()):
         raise InvalidInputError(f"{RETRIES} is {retries!r:.100}, not a number from 0; nothing was written")
     isolation = cast(Isolation, spark.conf.get(ISOLATION, None) or "write_serializable")
-    return CommitOptions(isolation=isolation, retries=int(retries), **said_of(spark, {}))
+    return CommitOptions(isolation=isolation, retries=int(retries), **note_of(spark, {}))
 
 
 def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any) -> Clause:

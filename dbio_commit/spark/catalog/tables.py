@@ -32,7 +32,7 @@ from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles, total_
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.types import type_of
 from dbio_commit.spark.catalog.creation import FACTS
-from dbio_commit.spark.committer.writes import said_of
+from dbio_commit.spark.committer.writes import note_of
 from dbio_commit.spark.read.file_index import index_of, nullable, relation_by_index
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_root, known_schema, prune, sized
@@ -252,7 +252,7 @@ class SqlTables:
         """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
         found = self.find(spark, token)
         columns, texts = found.snapshot.partition_columns, values.split("\0")
-        with found.table.begin("overwrite_partitions", **said_of(spark, {})) as transaction:
+        with found.table.begin("overwrite_partitions", **note_of(spark, {})) as transaction:
             for start in range(0, len(texts), len(columns)):
                 given = zip(columns, texts[start : start + len(columns)], strict=True)
                 transaction.overwrite_partition(

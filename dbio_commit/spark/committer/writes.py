@@ -14,8 +14,9 @@ from dbio_commit.base.errors import DbioError, InvalidInputError, SchemaMismatch
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import has_committed
+from dbio_commit.commit.options import NOTE_OPTIONS, CommitOptions, NoteKeywords, app_option, note_options
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.options import CommitOptions, Said, WriteOptions, app_option, said_options
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
@@ -35,8 +36,8 @@ _log = get_logger(__name__)
 APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:2026-11-20": a table commits it at most once."""
 
-MESSAGE, LABELS = "spark.dbio.message", "spark.dbio.labels"
-"""The settings with the message and the labels of the session's commits: a text, and a JSON object of short texts."""
+SETTINGS = "spark.dbio."
+"""The settings `spark.dbio.message` and `spark.dbio.labels` are as the options of these names (`NOTE_OPTIONS`)."""
 
 _SETTING = re.compile(r"(.+?):(\d{4}-\d\d-\d\d(?:T[\d:]+(?:Z|[+-][\d:]+)?)?)|(.+):(\d+)", re.ASCII | re.DOTALL)
 """An id may contain colons, and end like a day. A number after the last colon is the version then."""
@@ -141,7 +142,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         mode=mode,
         partition_by=command.partition_columns or None,
         options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
-        commit=CommitOptions(app=app, **said_of(spark, command.options)),
+        commit=CommitOptions(app=app, **note_of(spark, command.options)),
     )
     _check_native(plan, command)
     etags = frozenset[str]()
@@ -223,10 +224,10 @@ def app_of(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None
     )
 
 
-def said_of(spark: SparkSession, options: Mapping[str, str]) -> Said:
+def note_of(spark: SparkSession, options: Mapping[str, str]) -> NoteKeywords:
     """The message and the labels of the commit, by the write's options, or else by the session's settings."""
-    settings = {name: text for name in (MESSAGE, LABELS) if (text := spark.conf.get(name, None))}
-    return {**said_options(settings, message=MESSAGE, labels=LABELS), **said_options(options)}
+    settings = {name: text for it in NOTE_OPTIONS if (text := spark.conf.get(name := f"{SETTINGS}{it}", None))}
+    return {**note_options(settings, prefix=SETTINGS), **note_options(options)}
 
 
 def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:

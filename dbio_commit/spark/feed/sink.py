@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from dbio_commit.base.errors import InvalidInputError, TransactionStateError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.options import NOTE_OPTIONS
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.spark.session.worker import Travels
@@ -28,15 +29,13 @@ from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, en
 from dbio_commit.spark.write.written import TaskResult, add_up, run_with_fates
 from dbio_commit.table import Table
 
-OPTIONS = {
+OPTIONS = NOTE_OPTIONS | {
     "path",
     "partitionby",
     "compression",
     "maxrecordsperfile",
     "mergeschema",
     "txnappid",
-    "message",
-    "labels",
     "checkpointlocation",
     "queryname",  # this and checkpointlocation are options of Spark, which it passes on
     "secretstorageoptions",

@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import CommitConflictError
-from dbio_commit.commit.write.options import CommitOptions
+from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.write.options import with_retries
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.etag import etag_of
@@ -125,9 +126,9 @@ def explained(etags: frozenset[str]) -> Iterator[None]:
 
 
 def attempt(spark: SparkSession, commit: CommitOptions, table: Table, write: Callable[[], Commit]) -> Commit:
-    """As `CommitOptions.attempt`, for a write that may read its own table (`once`); refreshes what Spark has cached."""
+    """As `with_retries`, for a write that may read its own table (`once`); refreshes what Spark has cached."""
     try:
-        done = commit.attempt(table.store, table.clock, write)
+        done = with_retries(commit, table.store, table.clock, write)
     except _NotAgainError as final:
         raise final.error from final.error.__cause__
     refresh_cached(spark, table)

@@ -9,8 +9,9 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read, is_blind
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.changes import CHANGE_TYPE
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.commit.write.plan import refuse_directory, refuse_other_columns
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows

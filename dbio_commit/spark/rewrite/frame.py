@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
+from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.write.options import WriteOptions, no_commit
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import Settings

@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write import plan as plans
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.settings import Settings

@@ -65,7 +65,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
 
 
 def test_log_keeps_the_time_at_80_columns_and_leaves_others_out(table: Table) -> None:
-    with table.begin("overwrite_partitions", ["day"], ("nightly", 4), message="as asked") as transaction:
+    with table.begin("overwrite_partitions", ["day"], app=("nightly", 4), message="as asked") as transaction:
         new_files(transaction, {"1": 3}, rows=1_000_000)
 
     _, narrow = in_terminal(80, "log", table.url)

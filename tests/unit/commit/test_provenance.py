@@ -144,8 +144,8 @@ def test_what_spark_says_is_cut_and_cleaned_as_all_texts_are() -> None:
 
 
 def test_amending_without_anything_changes_nothing() -> None:
-    assert amended(None, None, None) is None
-    assert amended(None, "later", None) == Provenance(message="later")
+    assert amended(None, Note()) is None
+    assert amended(None, Note(message="later")) == Provenance(message="later")
 
 
 def test_checkpoints_and_copies_keep_it(table: Table, clock: ManualClock, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dbio_commit as dbio
+from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write import frames as module
 from dbio_commit.commit.write import lanes
-from dbio_commit.commit.write.options import CommitOptions
 from dbio_commit.data import frames
 from dbio_commit.data.footers import has_old_calendar, spark_version
 from dbio_commit.testing import ManualClock, MemoryStore

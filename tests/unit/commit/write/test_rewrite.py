@@ -87,7 +87,7 @@ def test_times_without_a_zone_are_in_the_zone_that_is_given() -> None:
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("upper(text) = 'T1'", "is not evaluated row by row without Spark.*pass a Spark session"),
+        ("upper(text) = 'T1'", "is not evaluated row by row without Spark.*do this with Spark"),
         ("other = 1", "names 'other', which is no column"),
         ("id >", "cannot be read as a condition"),
         (17, "is no filter"),
@@ -329,21 +329,9 @@ def test_a_table_that_records_changes_gets_change_files(table: dbio.Table) -> No
     assert not table.check().corrupt
 
 
-def test_calls_with_a_session_first_still_go_to_spark(table: dbio.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Session:
-        createDataFrame = None
-
-    asked: list[Any] = []
-    for name in ("delete", "update", "merge"):
-        monkeypatch.setattr(f"dbio_commit.spark.api.{name}", lambda *args, **options: asked.append(args[2:]))
-    monkeypatch.setattr(dbio.Table, "_path_for_spark", lambda self: "path")
-    session: Any = Session()
-    source: Any = object()
-    table.delete(session, "id = 1")
-    table.update(session, {"id": "1"}, where="id = 2")
-    table.merge(session, source, on=["id"])
-    assert asked == [("id = 1",), ({"id": "1"}, "id = 2"), (source, ["id"], None)]
+def test_conditions_that_only_a_call_without_a_session_takes_are_refused_with_one(table: dbio.Table) -> None:
+    session: Any = object()
     with pytest.raises(dbio.InvalidInputError, match="time_zone= is for a call without a Spark session"):
-        table.delete(session, "id = 1", time_zone="UTC")  # type: ignore[call-overload]
-    with pytest.raises(dbio.InvalidInputError, match="int is no Spark session"):
-        table.update(1, {"id": "1"}, "true")  # type: ignore[call-overload]
+        table.delete("id = 1", time_zone="UTC", spark=session)
+    with pytest.raises(dbio.InvalidInputError, match="give a condition in Spark's SQL"):
+        table.update({"id": "1"}, ("id", "=", 1), spark=session)

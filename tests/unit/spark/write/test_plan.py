@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StructType
 
 from dbio_commit import SchemaMismatchError, Table, testing
 from dbio_commit import store as stores
-from dbio_commit.commit.write.options import CommitOptions, WriteOptions
+from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.write.copied import OldFiles
