@@ -23,8 +23,10 @@ from dbio_commit.protocol.markers.provenance import (
     MOST_LABELS,
     MOST_MESSAGE,
     MOST_TEXT,
+    NOBODY,
     Provenance,
     cut,
+    said_in,
 )
 from dbio_commit.protocol.settings import PROVENANCE, Settings
 
@@ -85,7 +87,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
 
     Raises InvalidInputError for an environment variable that cannot be read.
     """
-    said = _say(Provenance(), note)
+    said = _say(NOBODY, note)
     if records_provenance() and not _is_off(settings):
         run = note.run or SparkRun()
         said = replace(
@@ -97,15 +99,15 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
             spark_application=_clean(run.application, MOST_TEXT),
             spark_job=_clean(run.job, MOST_TEXT),
         )
-    return said if said != Provenance() else None
+    return said if said != NOBODY else None
 
 
 def allowed(by: Provenance | None, settings: Settings | None) -> Provenance | None:
     """What a commit marker may record of it: only what the caller said, if the table's settings switch the rest off."""
     if by is None or not _is_off(settings):
         return by
-    said = Provenance(message=by.message, labels=by.labels)
-    return said if said != Provenance() else None
+    said = said_in(by)
+    return said if said != NOBODY else None
 
 
 def _is_off(settings: Settings | None) -> bool:
@@ -116,7 +118,7 @@ def amended(before: Provenance | None, note: Note) -> Provenance | None:
     """The provenance of the start marker with another message and more labels. Raises InvalidInputError."""
     if note.message is None and note.labels is None:
         return before
-    known = before or Provenance()
+    known = before or NOBODY
     message = known.message if note.message is None else note.message
     return _say(known, Note(message=message, labels={**(known.labels or {}), **(note.labels or {})}))
 

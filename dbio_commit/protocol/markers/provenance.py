@@ -60,6 +60,14 @@ class Provenance(Body, frozen=True, kw_only=True):
             force_setattr(self, name, cut(text, most) or None)
 
 
+NOBODY = Provenance()
+
+
+def said_in(by: Provenance) -> Provenance:
+    """What the caller said, alone."""
+    return Provenance(message=by.message, labels=by.labels)
+
+
 def texts_of(by: Provenance) -> list[str]:
     """All its texts, with the names of labels."""
     own = (getattr(by, name) for name in by.__struct_fields__)

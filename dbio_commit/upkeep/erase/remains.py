@@ -6,6 +6,7 @@ from contextlib import suppress
 from dbio_commit.base.errors import StoreError
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.markers.provenance import NOBODY, said_in
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED
 from dbio_commit.store import Store
 from dbio_commit.upkeep.erase.find import Finder
@@ -75,7 +76,7 @@ def _of_texts(snapshot: Snapshot) -> list[str]:
         if (info := commit.marker.dbio_commit) is None:
             continue
         who += info.provenance is not None
-        if info.provenance and (info.provenance.message or info.provenance.labels):
+        if info.provenance and said_in(info.provenance) != NOBODY:
             with_notes.append(commit.tid)
         expressions.update(it for it in info.settings or () if it.partition(".")[0] in _WITH_SQL)
         schemas.add(bytes(info.schema))
