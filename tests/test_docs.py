@@ -28,6 +28,7 @@ import dbio_commit
 from dbio_commit.base import errors
 from dbio_commit.cli.commands import app
 from dbio_commit.commit import provenance
+from dbio_commit.commit.options import NOTE_OPTIONS
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
@@ -207,7 +208,7 @@ def test_every_option_is_in_the_reference() -> None:
 def test_every_option_of_a_stream_is_in_its_document() -> None:
     told = (ROOT / "docs/STREAMS.md").read_text().lower()
     ours = {Packing.OPTION, "queryname"}  # the first is for ourselves, the second is Spark's own
-    assert all(f"`{name}`" in told for name in (sink.OPTIONS | options.OPTIONS) - ours)
+    assert all(f"`{name}`" in told for name in (sink.OPTIONS | options.OPTIONS) - ours - NOTE_OPTIONS)
     known = datasource._FEED_OPTIONS - {"path", "secretstorageoptions"}
     assert all(f"`{name}`" in told for name in known)
 
