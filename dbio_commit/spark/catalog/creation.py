@@ -124,13 +124,13 @@ def alter(
             mode="append",
             partition_by=None,
             options=WriteOptions(merge_schema=True),
-            commit=CommitOptions(**note_of(spark, {})),
+            commit=CommitOptions(**note_of(spark)),
         )
     if comments:
         given = {tuple(it.split("\0")): text for it, text in comments.items()}
-        change_comments(table.store, table.clock, given, note=table.note(**note_of(spark, {})))
+        change_comments(table.store, table.clock, given, note=table.note(**note_of(spark)))
     if settings:
-        constrain(spark, table, _changes(table.settings(), settings), note=table.note(**note_of(spark, {})))
+        constrain(spark, table, _changes(table.settings(), settings), note=table.note(**note_of(spark)))
 
 
 def new_checks(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
@@ -247,7 +247,7 @@ def _write(
         mode=mode,
         partition_by=partition_by.split("\0") if partition_by else [],
         options=options,
-        commit=CommitOptions(**note_of(spark, {})),
+        commit=CommitOptions(**note_of(spark)),
         reads=reads,
         sets=settings,
     )

@@ -167,7 +167,7 @@ def _compact(
         full=full,
         most=most,
     )
-    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**note_of(spark, {})))
+    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**note_of(spark)))
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"
@@ -190,9 +190,7 @@ def _compact(
 
 
 def _restore(spark: SparkSession, table: Table, as_of: str | None) -> DataFrame:
-    return _frame(
-        spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **note_of(spark, {})))]
-    )
+    return _frame(spark, HISTORY_COLUMNS, [history_row(table.restore(moment(spark, as_of, "as_of"), **note_of(spark)))])
 
 
 def _checkpoint(spark: SparkSession, table: Table, rebuild: bool) -> DataFrame:

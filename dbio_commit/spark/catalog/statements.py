@@ -87,7 +87,7 @@ class SqlStatements:
 
     def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
         table = self._tables.find(spark, token).table
-        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**note_of(spark, {})))
+        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**note_of(spark)))
 
     def _run(self, spark: SparkSession, token: str, given: Any, run: Callable[[Rewrite], Commit]) -> None:
         """Runs a rewrite of the state with which Spark has analysed the statement, and of a newer state if it retries.
@@ -146,7 +146,7 @@ def commit_options(spark: SparkSession) -> CommitOptions:
     if not (retries.isascii() and retries.isdigit()):
         raise InvalidInputError(f"{RETRIES} is {retries!r:.100}, not a number from 0; nothing was written")
     isolation = cast(Isolation, spark.conf.get(ISOLATION, None) or "write_serializable")
-    return CommitOptions(isolation=isolation, retries=int(retries), **note_of(spark, {}))
+    return CommitOptions(isolation=isolation, retries=int(retries), **note_of(spark))
 
 
 def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any) -> Clause:

@@ -252,7 +252,7 @@ class SqlTables:
         """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
         found = self.find(spark, token)
         columns, texts = found.snapshot.partition_columns, values.split("\0")
-        with found.table.begin("overwrite_partitions", **note_of(spark, {})) as transaction:
+        with found.table.begin("overwrite_partitions", **note_of(spark)) as transaction:
             for start in range(0, len(texts), len(columns)):
                 given = zip(columns, texts[start : start + len(columns)], strict=True)
                 transaction.overwrite_partition(

@@ -224,10 +224,10 @@ def app_of(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None
     )
 
 
-def note_of(spark: SparkSession, options: Mapping[str, str]) -> NoteKeywords:
+def note_of(spark: SparkSession, options: Mapping[str, str] | None = None) -> NoteKeywords:
     """The message and the labels of the commit, by the write's options, or else by the session's settings."""
     settings = {name: text for it in NOTE_OPTIONS if (text := spark.conf.get(name := f"{SETTINGS}{it}", None))}
-    return {**note_options(settings, prefix=SETTINGS), **note_options(options)}
+    return {**note_options(settings, prefix=SETTINGS), **note_options(options or {})}
 
 
 def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:
