@@ -22,12 +22,13 @@ from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.provenance import Labels, Note, SparkRun
-from dbio_commit.commit.roots import open_root, read_snapshot, read_snapshots
+from dbio_commit.commit.roots import abort_pending
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.place import Place, path_limits
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
+from dbio_commit.log.opening import read_snapshot, read_snapshots
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import parse_time
@@ -443,7 +444,7 @@ class Table:
         self.refuse_partition()
         with suppress(ObjectNotFoundError):  # no table: the directory scope
             prove_store(self.store)
-        until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
+        abort_pending(self.store, self.clock, tid)
 
     @overload
     def delete(

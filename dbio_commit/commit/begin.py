@@ -7,19 +7,30 @@ from dataclasses import replace
 import msgspec
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.directory_root import left_alone, outer_table, refuse_inside
+from dbio_commit.commit.directory_root import DirectoryRoot, left_alone
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
-from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
+from dbio_commit.commit.root import Target
+from dbio_commit.commit.roots import KINDS
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector
+from dbio_commit.log.directory_log import DirectoryLog
 from dbio_commit.log.listing import until_quiet
+from dbio_commit.log.opening import find_log, outer_table, read_snapshot, refuse_inside
+from dbio_commit.log.table_log import TableLog
 from dbio_commit.protocol import names
 from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
@@ -49,15 +60,17 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
     looked = clock.moment()
     if target := TableRoot(store, clock).find_target(must_be_empty=must_be_empty, looked=looked):
         return target
-    root, outer = store.together(lambda: find_root(store, clock, at_once=True), lambda: outer_table(store))
-    if not isinstance(root, Nothing):
-        return root.target(must_be_empty=must_be_empty, looked=looked)
-    if foreign := [entry.path for entry in root.entries if is_foreign(entry.path)]:
+    found, outer = store.together(lambda: find_log(store, clock, at_once=True), lambda: outer_table(store))
+    if isinstance(found, DirectoryLog):
+        return DirectoryRoot(store, clock).target_in(found, must_be_empty=must_be_empty)
+    if isinstance(found, TableLog):
+        raise ObjectNotFoundError(f"the table at {store.url} was created while it was looked for; look again")
+    if foreign := [entry.path for entry in found.entries if is_foreign(entry.path)]:
         _log.warning("%s: %s", store.url, left_alone(foreign))
-    if root.log.checkpoints:
+    if found.log.checkpoints:
         raise InvalidInputError(
             f"{store.url} holds only the checkpoint of an adoption that did not come to its end; it would count in a "
-            f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
+            f"new table: bring back the files that {names.checkpoint(found.log.last_checkpoint)} names, or write to "
             "another path"
         )
     refuse_inside(store, outer)

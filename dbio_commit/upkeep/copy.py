@@ -24,8 +24,8 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_descriptor, read_last_erasure, read_last_turn
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root

@@ -26,9 +26,9 @@ from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.listing import read_begun
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, recorded_files

@@ -12,8 +12,8 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import NO_NOTE, Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data.footers import Inspector
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files

@@ -11,7 +11,7 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
 from dbio_commit.commit.provenance import Note
-from dbio_commit.commit.roots import Target, read_snapshot
+from dbio_commit.commit.root import Target
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
 from dbio_commit.commit.write.place import Place
@@ -21,6 +21,7 @@ from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints

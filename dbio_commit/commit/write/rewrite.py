@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
 from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
@@ -40,6 +39,7 @@ from dbio_commit.data.rows import (
     refuse_other_rows,
 )
 from dbio_commit.data.terms import Where, read_condition
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows
 from dbio_commit.protocol.markers.files import FileInfo

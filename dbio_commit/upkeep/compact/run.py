@@ -17,11 +17,11 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError, Obje
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.clustering import fitted_columns
 from dbio_commit.data.fitting import without
 from dbio_commit.log.found_columns import table_columns
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_other_types, find_unlike
 from dbio_commit.protocol import names

@@ -13,9 +13,9 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.tids import new_uuid
 from dbio_commit.commit.turns import SETTLE_S
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
