@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from msgspec import structs
 
-from dbio_commit.base.clock import Clock
 from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import (
     AccessDeniedError,
@@ -30,9 +29,10 @@ from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.provenance import Labels, amended
 from dbio_commit.commit.roots import KINDS
-from dbio_commit.data.footers import Footer, Inspector
+from dbio_commit.data.footers import Footer
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.doubtful import FILES_WITH_IDS, FILES_WITH_OWN_IDS
@@ -41,15 +41,9 @@ from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given
-from dbio_commit.protocol.settings import Settings, gives_field_ids
-from dbio_commit.store import Store
+from dbio_commit.protocol.settings import gives_field_ids
 
 _log = get_logger(__name__)
-
-
-FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
-"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
-that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
 
 
 class _State(Enum):
@@ -72,19 +66,16 @@ class Transaction:
     terms: Terms
     """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
-    def __init__(
-        self, store: Store, clock: Clock, terms: Terms, *, follow_up: FollowUp, inspector: Inspector | None = None
-    ) -> None:
+    def __init__(self, place: Place, terms: Terms) -> None:
         self.terms = terms
-        self._follow_up = follow_up
-        self.inspector = inspector
-        """Reads the footers of the files before the commit. None takes the files as they are."""
+        self._follow_up = place.follow_up
+        self.inspector = place.inspector
+        """As in `Place`."""
         self._footers: dict[str, Footer] = {}
-        self._store = store
-        self._clock = clock
-        self._root = KINDS[terms.scope](store, clock)
+        self._store, self._clock = place.store, place.clock
+        self._root = KINDS[terms.scope](place.store, place.clock)
         self._state = _State.OPEN
-        self._checks = FileChecks(terms, store.url)
+        self._checks = FileChecks(terms, place.url)
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._unseen: set[str] = set()  # files that were added, whose footers are to be read
         self._removed: set[str] = set()
@@ -94,7 +85,7 @@ class Transaction:
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
-        self._attempt = clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
+        self._attempt = place.clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
 
     def __repr__(self) -> str:
         terms = self.terms

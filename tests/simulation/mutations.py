@@ -29,10 +29,11 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit import applications, checkpoints, decision, isolation, parts, root, state_after, turns
 from dbio_commit.commit import directory_root as directory
 from dbio_commit.commit import table_root as table
-from dbio_commit.commit.begin import begin
+from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.directory_root import DirectoryRoot
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.operations import RULES, TableState
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.transaction import Transaction
@@ -1326,7 +1327,11 @@ def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
 @mutation("restores", "I7", first=48)
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
-    with patch.object(restore, "begin", lambda *arguments, if_match, **more: begin(*arguments, **more)):
+
+    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
+        return begin(place, replace(intent, if_match=None), **more)
+
+    with patch.object(restore, "begin", mutated):
         yield
 
 
@@ -1334,8 +1339,9 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
-    def mutated(store: Store, clock: Clock, *, if_match: str, **more: Any) -> Transaction:
-        return begin(store, clock, if_match=opening.read_snapshot(store, clock).etag, **more)
+    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
+        etag = opening.read_snapshot(place.store, place.clock).etag
+        return begin(place, replace(intent, if_match=etag), **more)
 
     with patch.object(restore, "begin", mutated):
         yield
