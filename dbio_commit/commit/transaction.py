@@ -4,7 +4,8 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
@@ -39,9 +40,10 @@ from dbio_commit.protocol.doubtful import FILES_WITH_IDS, FILES_WITH_OWN_IDS
 from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given
-from dbio_commit.protocol.settings import gives_field_ids
+from dbio_commit.protocol.settings import Settings, gives_field_ids
 
 _log = get_logger(__name__)
 
@@ -68,7 +70,7 @@ class Transaction:
 
     def __init__(self, place: Place, terms: Terms) -> None:
         self.terms = terms
-        self._follow_up = place.follow_up
+        self._place = place
         self.inspector = place.inspector
         """As in `Place`."""
         self._footers: dict[str, Footer] = {}
@@ -250,30 +252,60 @@ class Transaction:
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
-        begun: list[Callable[[], None]] = []
-        began_s = self._clock.monotonic()
+        after, began_s = _After(self._place), self._clock.monotonic()
         provenance = amended(self.terms.provenance, message, labels)
-        try:
-            files = self._complete_files()
-            schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
-            self._checks.check_partitions(files, schema, self._footers)
-            if not self._rows_are_checked:
-                self._checks.check_rows(files, schema)
-            draft = Draft(
-                terms=self.terms,
-                files=files,
-                schema=schema,
-                rewritten=self._removed,
-                whole=self._whole,
-                clustered=self._clustered,
-                read=self._read,
-                replaced=self._replaced,
-                counted={**(metrics or {}), **self._with_ids()},
-                provenance=provenance,
-                began_s=began_s,
-                beside=lambda settings: begun.append(self._follow_up(self._store, self._clock, settings)),
-            )
+        with self._deciding():
+            draft = self._checked_draft(schema, metrics or {}, provenance, began_s, after)
             commit = self._root.commit(draft)
+        if commit.skipped:
+            self._try_abort()
+            self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit
+        else:
+            self._state = _State.COMMITTED
+            self._refuse_other_files(commit, draft)
+            commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
+            if self.terms.is_table:
+                written = marker_bytes(commit.marker)
+                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
+                after.go_on(commit.settings)
+        _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
+                  commit.added_files, commit.removed_files)  # fmt: skip
+        return commit
+
+    def _checked_draft(
+        self,
+        schema: Mapping[str, Any] | None,
+        metrics: Mapping[str, int],
+        provenance: Provenance | None,
+        began_s: float,
+        after: "_After",
+    ) -> Draft:
+        """What it commits, with its files complete, and checked."""
+        files = self._complete_files()
+        schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
+        self._checks.check_partitions(files, schema, self._footers)
+        if not self._rows_are_checked:
+            self._checks.check_rows(files, schema)
+        return Draft(
+            terms=self.terms,
+            files=files,
+            schema=schema,
+            rewritten=self._removed,
+            whole=self._whole,
+            clustered=self._clustered,
+            read=self._read,
+            replaced=self._replaced,
+            counted={**metrics, **self._with_ids()},
+            provenance=provenance,
+            began_s=began_s,
+            beside=after.look,
+        )
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Notes whether a commit that raises an error may be decided, and aborts if nothing can be."""
+        try:
+            yield
         except StoreError as error:
             if self._state is _State.UNKNOWN:
                 raise CommitStateUnknownError(
@@ -288,21 +320,6 @@ class Transaction:
         except Exception:
             self._try_abort()
             raise
-        if commit.skipped:
-            self._try_abort()
-            self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit
-        else:
-            self._state = _State.COMMITTED
-            self._refuse_other_files(commit, draft)
-            commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
-            if self.terms.is_table:
-                written = marker_bytes(commit.marker)
-                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
-                follow_up = begun[0] if begun else self._follow_up(self._store, self._clock, commit.settings)
-                follow_up()
-        _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
-                  commit.added_files, commit.removed_files)  # fmt: skip
-        return commit
 
     def abort(self) -> None:
         """Decides that nothing is committed, and deletes the new files as far as possible.
@@ -423,6 +440,22 @@ class Transaction:
                 "with other files than those that were staged here; see "
                 f"`{command('dbio', 'show', self._store.url, self.tid)}`"
             )
+
+
+class _After:
+    """What follows the commit. It may look beside the last request of the commit, before that is known to stand."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._rest: Callable[[], None] | None = None
+
+    def look(self, settings: Settings | None) -> Callable[[], None]:
+        self._rest = self._place.follow_up(self._place.store, self._place.clock, settings)
+        return self._rest
+
+    def go_on(self, settings: Settings | None) -> None:
+        """Does the rest, and looks first if nobody has."""
+        (self._rest or self.look(settings))()
 
 
 def _timed(commit: Commit, commit_ms: int) -> Commit:
