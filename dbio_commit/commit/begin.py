@@ -120,12 +120,9 @@ class Intent:
         return replace(found, partition_by=columns)
 
 
-APPEND = Intent()
-
-
 def begin(
     place: Place,
-    intent: Intent = APPEND,
+    intent: Intent,
     *,
     target: Target | None = None,
     claims: bool = True,

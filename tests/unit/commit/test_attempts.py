@@ -42,7 +42,7 @@ QUERY = "a0f7bd0a-5f3b-4e6a-9d5c-2f1c1e1f7c11"
 
 def unclaimed(table: Table, batch: int, *, query: str = QUERY) -> Terms:
     """What a driver plans for a batch of a stream; `app` is what only its tasks know."""
-    transaction = begin(place_of(table.store, table.clock), claims=False)
+    transaction = begin(place_of(table.store, table.clock), Intent(), claims=False)
     return replace(transaction.terms, app=App(id=query, version=batch))
 
 

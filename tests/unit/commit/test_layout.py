@@ -245,7 +245,7 @@ def test_who_looked_before_and_claims_soon_is_aborted_with_the_others(world: Wor
     target = look(world.store, world.clock)
     change = hold(world, "country")
     world.clock.advance(timedelta(seconds=TRUST_S - 1))
-    other = begin(place_of(world.store, world.clock), target=target)
+    other = begin(place_of(world.store, world.clock), Intent(), target=target)
     stage(world.table, other, b"old", {"day": "three"})
     change.commit()
     with pytest.raises(TransactionAbortedError):
@@ -259,7 +259,7 @@ def test_who_looked_before_and_claims_late_looks_again_and_writes_nothing(world:
     world.clock.advance(timedelta(seconds=TRUST_S + 1))
     before = set(world.store.objects)
     with pytest.raises(CommitConflictError, match="partition columns"):
-        begin(place_of(world.store, world.clock), target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert set(world.store.objects) == before
 
 
@@ -268,12 +268,12 @@ def test_who_looked_before_and_claims_an_hour_later_writes_nothing(world: World)
     world.change("country")
     world.clock.advance(timedelta(hours=1))
     with pytest.raises(CommitConflictError, match="partition columns"):
-        begin(place_of(world.store, world.clock), target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert len([path for path in world.store.objects if path.startswith("_started_")]) == 2
 
 
 def test_a_task_that_claims_late_writes_nothing_in_the_old_layout(world: World) -> None:
-    terms = begin(place_of(world.store, world.clock), claims=False).terms
+    terms = begin(place_of(world.store, world.clock), Intent(), claims=False).terms
     world.change("country")
     with pytest.raises(CommitConflictError, match="partition columns"):
         stage(world.table, world.table.resume(terms), b"old", {"day": "three"})

@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.turns import SETTLE_S, TRUST_S
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -296,7 +296,7 @@ def test_whoever_looked_before_and_begins_meanwhile_is_waited_for(world: World) 
     target = replace(target, looked=looked)
 
     def begin_late() -> None:
-        transaction = begin(place_of(world.store, world.clock), target=target)
+        transaction = begin(place_of(world.store, world.clock), Intent(), target=target)
         stage(world.table, transaction)
 
     world.clock.at(began + 1, begin_late)
@@ -311,12 +311,12 @@ def test_whoever_looked_before_and_begins_after_is_refused(world: World) -> None
     target = look(world.store, world.clock)
     world.table.drop(everything=True)
     with pytest.raises(CommitConflictError, match="was dropped"):
-        begin(place_of(world.store, world.clock), target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert world.paths == set()
     write_days(world.table, one=b"1")
     before = world.paths
     with pytest.raises(CommitConflictError, match="was dropped"):
-        begin(place_of(world.store, world.clock), target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert world.paths == before
 
 
