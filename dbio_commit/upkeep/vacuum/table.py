@@ -439,5 +439,5 @@ def _another_vacuum(signs: Signs) -> str:
     return (
         "another tool's vacuum has run here, as DBIO's writers run it after their commits; it may have purged commit "
         f"markers ({'; '.join(signs.in_words())}). Files of unknown transactions are kept. See "
-        '"Another vacuum was here" in docs/OPERATIONS.md'
+        '"Databricks vacuumed the table" in docs/OPERATIONS.md'
     )
