@@ -36,7 +36,13 @@ from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.doubtful import FILES_WITH_IDS, FILES_WITH_OWN_IDS
+from dbio_commit.protocol.doubtful import (
+    DECIDING,
+    DOUBTFUL_FILES,
+    FILES_WITH_IDS,
+    FILES_WITH_OWN_IDS,
+    RESTORED_FILES,
+)
 from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
@@ -55,7 +61,7 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
-@internal("__init__", "inspector", "record_clustering", "require_files")
+@internal("__init__", "inspector", "record_clustering", "record_copies", "require_files")
 class Transaction:
     """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
@@ -83,6 +89,7 @@ class Transaction:
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
         self._clustered: Sequence[str] = ()
+        self._copies: Mapping[str, int] = {}
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
@@ -177,6 +184,14 @@ class Transaction:
         self._require_open("record columns")
         self._clustered = columns
 
+    def record_copies(self, *, restored: int | None = None, doubtful: int = 0) -> None:
+        """Of the new files: how many a restore has copied, and how many are copies of doubtful files (`doubtful`)."""
+        self._require_open("record copies")
+        self._copies = {
+            **({} if restored is None else {RESTORED_FILES: restored}),
+            **({DOUBTFUL_FILES: doubtful} if doubtful else {}),
+        }
+
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.
 
@@ -243,7 +258,8 @@ class Transaction:
         """Makes all new files live, and removes the removed ones, at once.
 
         `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
-        the new files. `metrics` are recorded beside the commit's own. `message` replaces the message that was given
+        the new files. `metrics` are recorded beside the commit's own; those by which readers decide are refused.
+        `message` replaces the message that was given
         when the transaction began, and `labels` add to the labels.
 
         Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
@@ -252,6 +268,8 @@ class Transaction:
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
+        if own := next((name for name in DECIDING if name in (metrics or {})), None):
+            raise InvalidInputError(f"the metric {own} is counted by dbio itself, and readers rely on it; leave it out")
         after, began_s = _After(self._place), self._clock.monotonic()
         provenance = amended(self.terms.provenance, message, labels)
         with self._deciding():
@@ -295,7 +313,7 @@ class Transaction:
             clustered=self._clustered,
             read=self._read,
             replaced=self._replaced,
-            counted={**metrics, **self._with_ids()},
+            counted={**metrics, **self._copies, **self._with_ids()},
             provenance=provenance,
             began_s=began_s,
             beside=after.look,

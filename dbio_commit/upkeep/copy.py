@@ -41,7 +41,7 @@ from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
 from dbio_commit.upkeep.publish import place_of, try_to_publish
-from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, stage_copies
 
 _DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
 
@@ -176,7 +176,8 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
             doubtful += doubtful_among(some.files, then)
         transaction.vouch_for_rows()  # they are the rows of then
         refuse_copy_of_erased(source, then.table_id, last_erasure, "nothing was committed: copy again")
-        commit = transaction.commit(then.schema, metrics=metrics_of(doubtful))
+        transaction.record_copies(doubtful=doubtful)
+        commit = transaction.commit(then.schema)
     return CopyReport(
         url=target.url,
         tid=commit.tid,

@@ -42,7 +42,7 @@ from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
 from dbio_commit.upkeep.copy import CopyReport, refuse_copy_of_erased, refuse_source
 from dbio_commit.upkeep.publish import place_of
-from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies, suffix_of
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, stage_copies, suffix_of
 from dbio_commit.upkeep.walk import groups_of, list_levels
 
 _log = get_logger(__name__)
@@ -101,7 +101,8 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     transaction.vouch_for_rows()  # they are rows of the original
     doubtful = doubtful_among([file for file, _ in changes.came], now)
     refuse_copy_of_erased(source, now.table_id, last_erasure, "nothing was committed: copy again")
-    commit = transaction.commit(now.schema, metrics=metrics_of(doubtful))
+    transaction.record_copies(doubtful=doubtful)
+    commit = transaction.commit(now.schema)
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")
     commits = len(had.tids) + 1 if had else 1
