@@ -9,7 +9,7 @@ from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion
