@@ -40,11 +40,18 @@ from dbio_commit.spark import datasource
 from dbio_commit.spark.api import write
 from dbio_commit.spark.feed import options, sink
 from dbio_commit.spark.ship.batches import Packing
+from tests import site
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class Block:
 
 @cache
 def tokens(document: Path) -> list[Token]:
-    return MarkdownIt("commonmark").enable("table").parse(document.read_text())
+    return MarkdownIt("commonmark").enable("table").parse(site.text_of(document))
 
 
 def blocks(document: Path) -> list[Block]:
@@ -158,14 +165,14 @@ class Ids:
 # --- what the documents name --------------------------------------------------------------------------------------
 
 
-@each_document
+@pytest.mark.parametrize("document", [*DOCUMENTS, *site.MADE], ids=name_of)
 def test_every_link_of_a_document_resolves(document: Path) -> None:
     for link in links(tokens(document)):
         path, _, anchor = link.partition("#")
         if "://" in path:
             continue
         target = document.parent / path if path else document
-        assert target.exists(), link
+        assert target.exists() or target in site.MADE, link
         assert not anchor or anchor in anchors(target), link
 
 

@@ -113,11 +113,6 @@ def test_every_invariant_that_is_cited_is_specified() -> None:
 # --- the index of rules and their tests ---------------------------------------------------------------------------
 
 
-def test_the_index_of_rules_is_up_to_date() -> None:
-    index = rules_index.render(TEXT, rules_index.find_citations())
-    assert index == rules_index.INDEX.read_text(), "run .venv/bin/python -m tests.rules_index"
-
-
 @pytest.mark.parametrize("rule", rules_index.rules(TEXT))
 def test_every_invariant_and_promise_has_a_test_that_cites_it(rule: str) -> None:
     assert any(Path(path).name.startswith("test_") for path, _ in rules_index.find_citations()[rule])
