@@ -1,8 +1,8 @@
 """Gathers the pages of the site: `python -m tests.site FOLDER`, for `make docs`.
 
-The pages keep their places, so that their links hold. A page that a program makes is only there: in the documents, a link
-to it names a source of it. A link to another file that is no page, such as a test, becomes its text. A block of code keeps
-the first word of its kind, since MkDocs takes one word.
+The pages keep their places, so that their links hold. Only the site has the pages that programs make: a document links
+to a source of such a page. A link to another file that is no page, such as a test, becomes its text. A block of code
+keeps the first word of its kind, since MkDocs takes one word.
 """
 
 import re

@@ -91,6 +91,7 @@ def has_examples(document: Path) -> bool:
     return any(block.kind == "python" or "$ dbio " in block.text for block in blocks(document))
 
 
+@pytest.mark.long_for("STREAMS.md")
 @pytest.mark.slow("the examples of all documents but one are run")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [*filter(has_examples, DOCUMENTS)], ids=lambda path: path.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest, durations, slow_twins
+from tests import conftest, durations, tiers
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,17 +41,18 @@ def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
     assert {"test-rgw", "test-browser"} <= named <= targets
 
 
-def test_every_slow_twin_is_a_case_of_a_test(pytestconfig: pytest.Config) -> None:
-    if conftest.LOST_TWINS not in pytestconfig.stash:
+def test_what_is_marked_as_long_is_a_case(pytestconfig: pytest.Config) -> None:
+    if conftest.WITHOUT_CASES not in pytestconfig.stash:
         pytest.skip("not all tests were collected; make test collects them")
-    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/slow_twins.py names what is no test"
+    assert pytestconfig.stash[conftest.WITHOUT_CASES] == set()
 
 
-def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
-    cases = [("test_reads", "s3"), ("test_reads", "azure"), ("test_writes", "s3")]
-    assert slow_twins.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
-    twins = {"test_reads": {"s3", "gcs"}, "test_renamed": {"s3"}}
-    assert slow_twins.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
+@pytest.mark.parametrize(
+    ("case", "part"), [("s3", "s3"), ("gcs-incremental-2", "incremental-2"), ("tiny parts", "tiny parts")]
+)
+def test_a_case_has_the_parts_of_its_id(case: str, part: str) -> None:
+    assert tiers.has_part(case, part)
+    assert not tiers.has_part(f"{case}0", part)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
     [("", ""), ("a", ""), ("ab", ""), ("abc", "b"), ("abcde", "bcd")],
 )
 def test_the_first_and_the_last_case_of_a_test_with_spark_are_not_spare(cases: str, spare: str) -> None:
-    assert slow_twins.spare_cases(cases) == [*spare]
+    assert tiers.spare_cases(cases) == [*spare]
 
 
 def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:

@@ -186,6 +186,7 @@ COPIES: dict[str, Copy] = {
 }
 
 
+@pytest.mark.long_for("aborted", "incremental-success")
 @pytest.mark.parametrize("then", ["pending", "aborted", "success"])
 @pytest.mark.parametrize("how", COPIES)
 def test_a_copy_that_is_killed_while_the_service_copies_is_resumed_whole(
