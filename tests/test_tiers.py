@@ -63,23 +63,23 @@ def test_the_first_and_the_last_case_of_a_test_with_spark_are_not_spare(cases: s
     assert tiers.spare_cases(cases) == [*spare]
 
 
-def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:
-    table = durations.rows(durations.DOCUMENT.read_text())
-    assert {test: why for test, (_, why) in table.items()} == durations.declared(), "run tests/durations.py"
-
-
-def test_the_table_of_slow_tests_is_made_of_a_report(tmp_path: Path) -> None:
+def test_what_is_slow_is_named_with_its_worth_or_as_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = tmp_path / "report.xml"
-    cases = {"test_a[1]": 2.4, "test_a[2]": 9.4, "test_b": 30, "test_new": 11}
+    cases = {"test_a[1]": 2.4, "test_a[2]": 9.4, "test_b": 3, "test_new": 11, "test_c": 1}
     lines = [f'<testcase classname="tests.x" name="{name}" time="{seconds}"/>' for name, seconds in cases.items()]
     report.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
-    seconds = durations.measured(report)
-    assert {name: round(it) for name, it in seconds.items()} == {"test_b": 30, "test_a": 12, "test_new": 11}
+    monkeypatch.setattr(durations, "declared", lambda: {"test_a": "all a", "test_b": "all b"})
 
-    old = f"before\n\n{durations.HEAD}| `test_c` | 20 | c |\n| `test_gone` | 99 | gone |\n\nafter\n\nmore\n"
-    document = durations.written(old, {"test_a": "a", "test_b": "b", "test_c": "c", "test_d": "d"}, seconds)
+    with pytest.raises(SystemExit, match=r"\Atest_new takes 11 s\nmake them faster"):
+        durations.main(report)
 
-    assert document.startswith("before\n\n")
-    assert document.endswith("|\n\nafter\n\nmore\n")
-    found = {"test_b": ("30", "b"), "test_c": ("20", "c"), "test_a": ("12", "a"), "test_d": ("?", "d")}
-    assert [*durations.rows(document).items()] == [*found.items()]
+    assert capsys.readouterr().out.splitlines() == [
+        "test_a takes 12 s: all a",
+        "test_b takes 3 s: it needs no marker",
+    ]
+
+
+def test_every_slow_test_says_what_it_is_worth() -> None:
+    assert all(durations.declared().values())
