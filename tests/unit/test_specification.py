@@ -120,6 +120,7 @@ def test_every_invariant_and_promise_has_a_test_that_cites_it(rule: str) -> None
 
 def test_the_index_knows_every_rule() -> None:
     assert [*rules_index.rules(TEXT)] == [*(f"I{number}" for number in range(1, 11)), "R1", "R2", "R3"]
+    assert "### R3\n" in rules_index.page()
 
 
 @pytest.mark.parametrize(
