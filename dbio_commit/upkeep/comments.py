@@ -6,12 +6,12 @@ from typing import Any
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 
 
 def change_comments(store: Store, clock: Clock, comments: Mapping[FieldPath, str], *, note: Note = NO_NOTE) -> Commit:
@@ -31,7 +31,7 @@ def change_comments(store: Store, clock: Clock, comments: Mapping[FieldPath, str
         if field is None:
             raise InvalidInputError(f"{store.url} has no column {'.'.join(path)!r:.200}; nothing was changed")
         field["metadata"] = {"comment": comment} if comment else {}
-    with begin(store, clock, follow_up=publish_as_set, operation="rewrite", target=target, note=note) as transaction:
+    with begin(place_of(store, clock), Intent(operation="rewrite", note=note), target=target) as transaction:
         return transaction.commit(schema)
 
 
