@@ -1,6 +1,6 @@
 """Azure copies blobs within a storage account by itself. A copy may be pending after its request, and is not whole yet.
 
-Azurite has no pending copies: the front before it makes them so (`front._PendingCopies`). Rules: PROTOCOL.md 9.12.
+Azurite has no pending copies: the front before it makes them so (`front._PendingCopies`). Rules: NOTES.md, Copies.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Tables are copied from place to place on every store; what another tool copies is told by its times.
 
-Rules: PROTOCOL.md 9.12.
+Rules: NOTES.md, Copies.
 """
 
 import random

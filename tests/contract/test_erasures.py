@@ -1,6 +1,6 @@
 """An erasure leaves no byte of the rows on any store.
 
-Rules: PROTOCOL.md 10.6.
+Rules: NOTES.md, Erasures.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own.
 
-Rules: PROTOCOL.md 14.2.
+Rules: NOTES.md, Delta.
 """
 
 import json

@@ -38,6 +38,8 @@ from vacuum import Reason, VacuumOptions, vacuum_table
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/PROTOCOL.md"
 TEXT = DOCUMENT.read_text()
+NOTES = (ROOT / "docs/NOTES.md").read_text()
+"""Has the example of parts."""
 
 # --- citations ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ NUMBERED = ("_checkpoint_", "_purged_")
 
 
 def block(kind: str) -> str:
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", TEXT + NOTES, re.MULTILINE | re.DOTALL)
     return str(found)
 
 

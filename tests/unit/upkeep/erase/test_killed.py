@@ -1,6 +1,6 @@
 """An erasure that is killed at a call of the store is finished by the next; others beside it lose nothing.
 
-Rules: PROTOCOL.md 10.6.
+Rules: NOTES.md, Erasures.
 """
 
 from collections.abc import Callable
