@@ -81,7 +81,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 demo check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins simulate exhaustive fuzz lint bench bench-peers wheel docs release-check publish lint-workflows clean
+.PHONY: help prepared setup demo check test test-long test-rgw test-minio test-browser picture test-s3a test-readers test-fleet test-promtool test-schedulers test-spark test-lowest lowest-pins demo-pins generate simulate exhaustive fuzz lint bench bench-peers wheel docs release-check publish lint-workflows clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -108,7 +108,8 @@ help:
 	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
-	@echo "make docs              the documents as a site with search, in build/site, by MkDocs from PyPI (60 MB)"
+	@echo "make docs              the documents, and pages made of the code, as a site with search, in build/site, by MkDocs from PyPI (60 MB)"
+	@echo "make generate          the files in git that a program makes, but for what needs the network, a browser or measurements"
 	@echo "make lint-workflows    zizmor and a schema for .github/workflows, from PyPI (41 MB)"
 	@echo "make publish           upload dist/* from a forge's workflow, as PyPI's trusted publisher"
 	@echo "make clean             remove $(VENV), caches and what was built"
@@ -265,10 +266,15 @@ wheel: setup
 	@echo "== Building the wheel"
 	$(BIN)/python -m build --wheel --no-isolation
 
-docs: $(VENV)-docs/.installed
+docs: $(INSTALLED) $(VENV)-docs/.installed
 	@echo "== The site, in build/site; no broken link is left in"
 	$(BIN)/python -m tests.site build/site-pages
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict -f docs/mkdocs.yml
+
+# To be committed. Other targets make what needs the network, a browser or measurements: docs/CONTRIBUTING.md.
+generate: $(INSTALLED)
+	@echo "== The golden directories"
+	$(BIN)/python -m tests.golden.generate
 
 release-check: setup lint-workflows
 	@echo "== What a release has: the wheel and the sdist in clean environments, with the newest packages of PyPI"

@@ -1,8 +1,8 @@
 """Transactional writes to plain Parquet directories, and committed reads of them.
 
-The public names are the functions, the classes that programs work with, and the errors: docs/API.md has each. The types
-of results and of options are there, too, with the modules that they are imported from for annotations. Everything else
-is private, and may change.
+The public names are the functions, the classes that programs work with, and the errors; `help()` shows each. The
+page API of the site that `make docs` makes has all of them, and the types of results and of options, with the modules
+that they are imported from for annotations. Everything else is private, and may change.
 
 A name is imported when it is first used, so that commands and Spark's workers begin with what they need.
 """

@@ -1,4 +1,4 @@
-"""Makes docs/API.md, the page of all public names, from their docstrings: `python -m tests.api_page`.
+"""Makes the page of all public names for the site, `docs/API.md`, from their docstrings.
 
 The page has the functions, the classes and the errors of `dbio_commit`, and the types of their results and options. The
 tests hold that each of these, and each of their members, has a docstring.
@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dbio_commit as dbio
 from dbio_commit.commit import options
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS
-
-PAGE = Path(__file__).parents[1] / "docs/API.md"
 
 WIDTH = 100
 """Of a signature on one line."""
@@ -258,8 +255,7 @@ CLASSES = ["Table", "Snapshot", "Transaction", "Commit", "DataFile", "FileInfo",
 
 _INTRODUCTION = """# API of `dbio_commit`
 
-`python -m tests.api_page` makes this page from the docstrings. [REFERENCE.md](REFERENCE.md) explains what to use for
-which task.
+[REFERENCE.md](REFERENCE.md) explains what to use for which task.
 
 The examples say `import dbio_commit as dbio`. Functions, the classes in section [Classes](#classes) and errors are
 imported from `dbio_commit`. Other classes are only returned, and options are plain values: for annotations, import
@@ -354,7 +350,3 @@ def types(homes: dict[str, list[str]]) -> Iterator[str]:
                 found = alias(module, name)
                 yield f"### `{name}`\n\n`from {module} import {name}`\n\n"
                 yield f"```py\n{found.definition}\n```\n\n{found.doc}\n\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

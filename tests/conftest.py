@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from tests import minio, spark35
 from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
-from tests.slow_twins import SLOW_TWINS, lost_twins, spare_cases
+from tests.tiers import has_part, spare_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +37,15 @@ settings.register_profile("untimed", deadline=None, derandomize=not _RANDOM, max
 settings.load_profile("untimed")
 
 
-LOST_TWINS = pytest.StashKey[list[str]]()
-"""What `lost_twins` found. It is kept only if every test was collected."""
+WITHOUT_CASES = pytest.StashKey[set[tuple[str, str]]]()
+"""The tests whose marker `long_for` names a part that no case has. It is kept only if every test was collected."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests that need a server, those that it cannot pass, slow twins, and spare cases of tests with Spark."""
+    """Marks tests that need a server, those that it cannot pass, long cases, and spare cases of tests with Spark."""
     cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.ignore:
-        functions = [item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
-        config.stash[LOST_TWINS] = lost_twins(SLOW_TWINS, ((it.originalname, it.callspec.id) for it in functions))
+    named, met = set[tuple[str, str]](), set[tuple[str, str]]()
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
@@ -57,8 +55,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if spark35.IS_USED:
             for name in {item.name, item.originalname} & spark35.LEFT_OUT.keys():
                 item.add_marker(pytest.mark.skip(reason=spark35.LEFT_OUT[name]))
-        if hasattr(item, "callspec") and item.callspec.id in SLOW_TWINS.get(item.originalname, ()):
-            item.add_marker(pytest.mark.long)
+        for part in (part for mark in item.iter_markers("long_for") for part in mark.args):
+            named.add((item.originalname, part))
+            if has_part(item.callspec.id, part):
+                met.add((item.originalname, part))
+                item.add_marker(pytest.mark.long)
         if {"s3_server", "azure_server", "gcs_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
         if hasattr(item, "callspec") and "spark" in item.fixturenames and not item.get_closest_marker("long"):
@@ -66,6 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for of_one in cases.values():
         for item in spare_cases(of_one):
             item.add_marker(pytest.mark.long)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.ignore:
+        config.stash[WITHOUT_CASES] = named - met
 
 
 class Root(NamedTuple):

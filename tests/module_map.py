@@ -1,4 +1,4 @@
-"""Makes docs/MAP.md, the map of all modules: `python -m tests.module_map`.
+"""Makes the map of all modules for the site, `docs/MAP.md`.
 
 A line of it has a module, the first line of its docstring, and where it is tested: by its namesakes,
 `tests/unit/<room>/test_<module>*.py`, or else by what `ELSEWHERE` names.
@@ -10,7 +10,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/MAP.md"
 
 ELSEWHERE = {
     "dbio_commit/base/clock.py": ["tests/simulation"],
@@ -137,8 +136,8 @@ def page() -> str:
     lines = [
         "# Map of the modules",
         "",
-        "`python -m tests.module_map` makes this page from the docstrings. The last column",
-        "names the tests of a module. How the modules work together is in [ARCHITECTURE.md](ARCHITECTURE.md).",
+        "The last column names the tests of a module. How the modules work together is in",
+        "[ARCHITECTURE.md](ARCHITECTURE.md).",
     ]
     room = None
     for module in modules():
@@ -153,7 +152,3 @@ def page() -> str:
         tests = ", ".join(f"`{it.removeprefix('tests/')}`" for it in tests_of(module))
         lines.append(f"| `{module.name}` | {first_line(module).replace('|', chr(92) + '|')} | {tests} |")
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,9 +1,8 @@
-"""Writes `docs/RULES.md`: for each rule of PROTOCOL.md the tests that cite it. Run `python -m tests.rules_index`.
+"""Makes an index for the site, `docs/RULES.md`: for each rule of PROTOCOL.md the tests that cite it.
 
 A rule is an invariant (I1 to I10), a promise of a snapshot (R1 to R3) or a numbered section. A test cites a rule in its
 body, its docstring, its decorators, the comment above it, or a heading `# --- … ---` above a group of tests. A citation
-outside of functions, as in the docstring of a module, belongs to the whole file. A test of the specification checks
-that the document is up to date.
+outside of functions, as in the docstring of a module, belongs to the whole file.
 """
 
 import ast
@@ -16,7 +15,6 @@ from typing import NamedTuple
 
 TESTS = Path(__file__).parent
 SPECIFICATION = TESTS.parent / "docs/PROTOCOL.md"
-INDEX = TESTS.parent / "docs/RULES.md"
 
 _WITHOUT_CITATIONS = {"rules_index.py", "test_specification.py"}
 """Files whose examples of citations are none."""
@@ -130,8 +128,6 @@ sections. Other tests may depend on a rule without citing it.
 Paths are relative to `tests/`. Below each test file are the tests and helper functions that cite the rule. "The whole
 file" means that the file cites the rule outside of functions, as in the docstring of the module. For other files, such
 as the model and the mutations of the simulation, a number says how many functions cite the rule.
-
-The command `.venv/bin/python -m tests.rules_index` writes this page. Do not edit it by hand.
 """
 
 
@@ -146,8 +142,9 @@ def rules(text: str) -> dict[str, str]:
     return {number: re.split(r"(?<=[.:]) ", _unwrapped(rule))[0].rstrip(":.") + "." for number, rule in found}
 
 
-def render(text: str, citations: dict[str, set[Citation]]) -> str:
-    """The index of this specification."""
+def page() -> str:
+    """The index of the specification."""
+    text, citations = SPECIFICATION.read_text(), find_citations()
     parts = [_INTRODUCTION, "## Invariants and promises\n"]
     for number, rule in rules(text).items():
         parts += [f"### {number}\n", f"{fill(rule, 120)}\n", _listed(citations.get(number, set()))]
@@ -174,11 +171,3 @@ def _listed(citations: set[Citation]) -> str:
             lines.append(f"{link}: the whole file" if "" in found else link)
             lines += [f"  - `{name}`" for name in functions]
     return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    INDEX.write_text(render(SPECIFICATION.read_text(), find_citations()))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest, durations, slow_twins
+from tests import conftest, durations, tiers
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,17 +41,18 @@ def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
     assert {"test-rgw", "test-browser"} <= named <= targets
 
 
-def test_every_slow_twin_is_a_case_of_a_test(pytestconfig: pytest.Config) -> None:
-    if conftest.LOST_TWINS not in pytestconfig.stash:
+def test_what_is_marked_as_long_is_a_case(pytestconfig: pytest.Config) -> None:
+    if conftest.WITHOUT_CASES not in pytestconfig.stash:
         pytest.skip("not all tests were collected; make test collects them")
-    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/slow_twins.py names what is no test"
+    assert pytestconfig.stash[conftest.WITHOUT_CASES] == set()
 
 
-def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
-    cases = [("test_reads", "s3"), ("test_reads", "azure"), ("test_writes", "s3")]
-    assert slow_twins.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
-    twins = {"test_reads": {"s3", "gcs"}, "test_renamed": {"s3"}}
-    assert slow_twins.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
+@pytest.mark.parametrize(
+    ("case", "part"), [("s3", "s3"), ("gcs-incremental-2", "incremental-2"), ("tiny parts", "tiny parts")]
+)
+def test_a_case_has_the_parts_of_its_id(case: str, part: str) -> None:
+    assert tiers.has_part(case, part)
+    assert not tiers.has_part(f"{case}0", part)
 
 
 @pytest.mark.parametrize(
@@ -59,26 +60,26 @@ def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
     [("", ""), ("a", ""), ("ab", ""), ("abc", "b"), ("abcde", "bcd")],
 )
 def test_the_first_and_the_last_case_of_a_test_with_spark_are_not_spare(cases: str, spare: str) -> None:
-    assert slow_twins.spare_cases(cases) == [*spare]
+    assert tiers.spare_cases(cases) == [*spare]
 
 
-def test_every_slow_test_is_in_the_table_with_what_it_is_worth() -> None:
-    table = durations.rows(durations.DOCUMENT.read_text())
-    assert {test: why for test, (_, why) in table.items()} == durations.declared(), "run tests/durations.py"
-
-
-def test_the_table_of_slow_tests_is_made_of_a_report(tmp_path: Path) -> None:
+def test_what_is_slow_is_named_with_its_worth_or_as_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = tmp_path / "report.xml"
-    cases = {"test_a[1]": 2.4, "test_a[2]": 9.4, "test_b": 30, "test_new": 11}
+    cases = {"test_a[1]": 2.4, "test_a[2]": 9.4, "test_b": 3, "test_new": 11, "test_c": 1}
     lines = [f'<testcase classname="tests.x" name="{name}" time="{seconds}"/>' for name, seconds in cases.items()]
     report.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
-    seconds = durations.measured(report)
-    assert {name: round(it) for name, it in seconds.items()} == {"test_b": 30, "test_a": 12, "test_new": 11}
+    monkeypatch.setattr(durations, "declared", lambda: {"test_a": "all a", "test_b": "all b"})
 
-    old = f"before\n\n{durations.HEAD}| `test_c` | 20 | c |\n| `test_gone` | 99 | gone |\n\nafter\n\nmore\n"
-    document = durations.written(old, {"test_a": "a", "test_b": "b", "test_c": "c", "test_d": "d"}, seconds)
+    with pytest.raises(SystemExit, match=r"\Atest_new takes 11 s\nmake them faster"):
+        durations.main(report)
 
-    assert document.startswith("before\n\n")
-    assert document.endswith("|\n\nafter\n\nmore\n")
-    found = {"test_b": ("30", "b"), "test_c": ("20", "c"), "test_a": ("12", "a"), "test_d": ("?", "d")}
-    assert [*durations.rows(document).items()] == [*found.items()]
+    assert capsys.readouterr().out.splitlines() == [
+        "test_a takes 12 s: all a",
+        "test_b takes 3 s: it needs no marker",
+    ]
+
+
+def test_every_slow_test_says_what_it_is_worth() -> None:
+    assert all(durations.declared().values())

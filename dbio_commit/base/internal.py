@@ -7,7 +7,7 @@ _C = TypeVar("_C", bound=type)
 
 
 def internal(*names: str) -> Callable[[_C], _C]:
-    """These members of the class are internal: they may change, and `dir()` and docs/API.md leave them out."""
+    """These members of the class are internal: they may change, and `dir()` and the page of the API leave them out."""
 
     def mark(kind: _C) -> _C:
         def public_names(self: object) -> list[str]:

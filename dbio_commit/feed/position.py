@@ -3,7 +3,7 @@
 What comes next is in `feed`. Tids alone do not define a position: a transaction that began early may commit late. Times
 alone do not, either: of two markers, the one with the older time may appear last. Therefore a position has a time up to
 which all commits were read, and the tids that were read after it. The time stays so far behind the newest commit that
-no commit can still appear before it. Rules: PROTOCOL.md 8.4.
+no commit can still appear before it. Rules: NOTES.md, Positions of streams.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The field ids of columns, by which readers of Iceberg find them in files. Pure. Rules: PROTOCOL.md section 14.6.
+"""The field ids of columns, by which readers of Iceberg find them in files. Pure. Rules: NOTES.md, Iceberg.
 
 An id follows from a column's name and type alone. So no writer has to know which ids others gave, and a file's ids are
 right in each table that has such a column.

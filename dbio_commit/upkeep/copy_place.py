@@ -1,4 +1,4 @@
-"""The place of a copy until the copy is complete: a tombstone, which the next process takes over (PROTOCOL.md 9.12)."""
+"""The place of a copy until the copy is complete: a tombstone, which the next process takes over (NOTES.md, Copies)."""
 
 from collections.abc import Mapping
 

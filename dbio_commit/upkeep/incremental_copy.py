@@ -1,4 +1,4 @@
-"""Keeps a copy of a table up to date, by one commit each time: `Table.copy(incremental=True)` (PROTOCOL.md 9.12).
+"""Keeps a copy of a table up to date, by one commit each time: `Table.copy(incremental=True)` (NOTES.md, Copies).
 
 The copy is a table of its own. What its commits record, and the names of its files, show which table it copies and
 which files it has. A run that was interrupted leaves its transaction pending, and the next run goes on with it.

@@ -1,6 +1,6 @@
 """Azure copies blobs within a storage account by itself. A copy may be pending after its request, and is not whole yet.
 
-Azurite has no pending copies: the front before it makes them so (`front._PendingCopies`). Rules: PROTOCOL.md 9.12.
+Azurite has no pending copies: the front before it makes them so (`front._PendingCopies`). Rules: NOTES.md, Copies.
 """
 
 import logging
@@ -186,6 +186,7 @@ COPIES: dict[str, Copy] = {
 }
 
 
+@pytest.mark.long_for("aborted", "incremental-success")
 @pytest.mark.parametrize("then", ["pending", "aborted", "success"])
 @pytest.mark.parametrize("how", COPIES)
 def test_a_copy_that_is_killed_while_the_service_copies_is_resumed_whole(

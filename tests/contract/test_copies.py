@@ -1,6 +1,6 @@
 """Tables are copied from place to place on every store; what another tool copies is told by its times.
 
-Rules: PROTOCOL.md 9.12.
+Rules: NOTES.md, Copies.
 """
 
 import random
@@ -26,6 +26,7 @@ def states(table: Table, tids: list[str]) -> list[list[str]]:
     return [sorted(file.path for file in table.snapshot(tid).files) for tid in tids]
 
 
+@pytest.mark.long_for("azure")
 @pytest.mark.parametrize("settings", [{}, {"publish": "delta"}], ids=["", "published"])
 def test_a_copy_has_the_rows_and_every_state(shared: Place, settings: dict[str, str]) -> None:
     table = Table.over(shared.open("/table"))
@@ -47,6 +48,7 @@ def test_a_copy_has_the_rows_and_every_state(shared: Place, settings: dict[str, 
     assert contents(table) == [b"2", b"3"]
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_a_copy_by_the_store_s_own_copy_is_noticed(remote: Place) -> None:
     table = Table.over(remote.open("/table"))
     tids = [write(table, "overwrite" if i == 2 else "append", bodies=[b"%d" % i]).tid for i in range(4)]
@@ -88,6 +90,7 @@ def test_an_object_is_copied_within_the_service_if_it_can_do_that(remote: Place)
     assert not target.copy_from(MemoryStore(), path, "y.parquet")
 
 
+@pytest.mark.long_for("gcs-incremental", "s3-incremental")
 @pytest.mark.parametrize("how", ["with its history", "incremental"])
 def test_no_bytes_of_a_table_s_files_pass_through_the_process(remote: Place, server: Server, how: str) -> None:
     table, target = Table.over(remote.open("/table")), remote.open("/copy")

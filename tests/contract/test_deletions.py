@@ -37,6 +37,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_2500_objects_in_nested_directories_are_deleted_by_batches(
     place: Place, fill: Fill, request: pytest.FixtureRequest
 ) -> None:

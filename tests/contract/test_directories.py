@@ -75,6 +75,7 @@ def test_roots_are_taken_literally(shared: Place, suffix: str) -> None:
     assert names(store.list_directory("day=1")) == (["day=1/part-1"], [])
 
 
+@pytest.mark.long_for("azure", "gcs", "s3")
 def test_2500_objects_are_listed_by_directory(place: Place, fill: Fill, request: pytest.FixtureRequest) -> None:
     server: S3Server | None = request.getfixturevalue("s3_server") if place.kind == "s3" else None
     store = place.open()

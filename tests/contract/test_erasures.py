@@ -1,6 +1,6 @@
 """An erasure leaves no byte of the rows on any store.
 
-Rules: PROTOCOL.md 10.6.
+Rules: NOTES.md, Erasures.
 """
 
 import pytest
@@ -11,6 +11,7 @@ from tests.contract.places import Place
 from tests.erasing import NUMBER, PERSON, WHERE, create, deleting, open_table, people, rewrite, traces, write
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_no_object_has_anything_of_the_rows(shared: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "WAIT_S", 0.0)
     table = open_table(shared.open("/table"), SYSTEM_CLOCK)

@@ -178,6 +178,7 @@ def test_a_request_that_a_service_has_not_is_named_as_that(s3: Place, s3_server:
 # --- a service that fails -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("s3")
 def test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step(remote: Place, server: Server) -> None:
     store = impatient(remote)
     store.put_if_absent("_marker", b"")
@@ -188,6 +189,7 @@ def test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step(remote: 
         assert "try again" in str(error), name
 
 
+@pytest.mark.long_for("azure")
 def test_one_failure_of_the_service_is_not_seen(remote: Place, server: Server) -> None:
     store = remote.open()
     store.put_if_absent("_marker", b"x")
@@ -222,6 +224,7 @@ def at(place: Place, server: Server, endpoint: str) -> Store:
     return place.open(connection_string=connection.replace(server.endpoint_url, endpoint))
 
 
+@pytest.mark.long_for("azure", "gcs")
 @pytest.mark.slow("no job may hang at a service that is gone: real waits")
 @pytest.mark.timeout(45)
 def test_an_unreachable_service_is_a_store_error_within_seconds(remote: Place, server: Server) -> None:

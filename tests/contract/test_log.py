@@ -135,6 +135,7 @@ def test_neighbours_of_the_root_are_not_seen(shared: Place) -> None:
     assert list(table.stat_log(turn(1), turn(2))) == [turn(1)]
 
 
+@pytest.mark.long_for("1", "azure-10", "gcs-10")
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_pages_make_no_difference(remote: Place, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = remote.open()

@@ -25,6 +25,7 @@ def _tables(place: Place, count: int) -> list[Table]:
     return tables
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_no_reader_sees_the_second_of_two_commits_without_the_first(shared: Place) -> None:
     first, second = _tables(shared, 2)
     ended = Event()

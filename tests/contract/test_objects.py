@@ -177,6 +177,7 @@ def test_an_object_that_is_deleted_while_it_is_read_is_not_found(remote: Place, 
             file.read()
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_many_objects_are_read_in_order(store: Store) -> None:
     names = [f"_{number * 7919 % 100:02d}" for number in range(100)]
     for name in names:

@@ -169,6 +169,7 @@ def test_a_large_body_is_created_by_exactly_one_request(remote: Place, server: S
     assert sent(server) == [CREATE[remote.kind]]
 
 
+@pytest.mark.long_for("azure", "gcs", "s3")
 def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.FixtureRequest) -> None:
     server: Server | None = request.getfixturevalue("s3_server") if place.kind == "s3" else None
 
@@ -187,6 +188,7 @@ def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.Fixtu
     assert store.list_files() == []
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers(
     remote: Place, server: Server, fill: Fill
 ) -> None:
@@ -206,6 +208,7 @@ def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_marker
     assert sent(server) == ["GET"]
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns(
     remote: Place, server: Server, fill: Fill
 ) -> None:

@@ -1,6 +1,6 @@
 """What lies in publications, and may be anybody's: bodies, names, and whole directories of them beside a small table.
 
-What is somebody else's is told by the few rules of PROTOCOL.md 14, with Python's own JSON.
+What is somebody else's is told by the few rules of NOTES.md, Publications, with Python's own JSON.
 """
 
 import io

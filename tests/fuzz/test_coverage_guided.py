@@ -109,6 +109,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.long_for(*DEFECTS.keys() - {"a path outside the table"})
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> None:
     name, module, right, wrong = defect

@@ -1,6 +1,6 @@
 """Publications that others have filled; and that the properties find each hole that was there, once it is put back.
 
-Rules: PROTOCOL.md 14.5.
+Rules: NOTES.md, Bounds and ownership.
 """
 
 from collections.abc import Iterable

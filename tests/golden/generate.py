@@ -1,4 +1,4 @@
-"""Writes the golden directories: `python -m tests.golden.generate` from the root of the checkout.
+"""Writes the golden directories: `make generate`.
 
 Each is `<nn-name>/table/` and `<nn-name>/expected.json`, which says what a reader must see. Nothing here uses
 dbio_commit: names, markers and expectations are spelled out by hand from the protocol, so that they can disagree with

@@ -270,6 +270,7 @@ OVERWRITES = {
 }
 
 
+@pytest.mark.long_for("retyped", "narrowed within")
 @pytest.mark.parametrize("change", OVERWRITES)
 def test_changes_have_the_columns_of_their_end_and_numbers_are_never_cut_off(
     spark: SparkSession, path: str, change: str

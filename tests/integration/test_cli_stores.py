@@ -70,6 +70,7 @@ def assert_one_message(result: subprocess.CompletedProcess[str], *secrets: str) 
         assert secret not in result.stderr
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_all_commands_work_with_the_credentials_of_the_environment(place: Place) -> None:
     committed = place.begin(10)
     committed.commit()
@@ -163,6 +164,7 @@ def test_credentials_that_the_service_refuses_are_one_message_that_does_not_show
     assert document["error"] == "AccessDeniedError"
 
 
+@pytest.mark.long_for("gcs")
 def test_abort_without_the_permission_to_write_is_one_message_and_aborts_nothing(place: Place) -> None:
     pending = place.begin(5)
     method = "POST" if isinstance(place.server, GcsServer) else "PUT"

@@ -23,6 +23,7 @@ from dbio_commit.spark.committer.writes import is_transaction
 from dbio_commit.store import parse_location
 from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, ids, numbers, objects
+from tests.tiers import long
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_many_writes_leave_no_threads(spark: SparkSession, lake: Path) -> None:
     assert threading.active_count() <= before + 1
 
 
-@pytest.mark.parametrize("by", ["Ctrl+C", "cancelAllJobs"])
+@pytest.mark.parametrize("by", ["Ctrl+C", *long("cancelAllJobs")])
 def test_a_write_that_is_interrupted_is_decided(spark: SparkSession, lake: Path, by: str) -> None:
     table, path = dbio.Table(lake / "table"), str(lake / "table")
     spark.range(2).write.parquet(path)

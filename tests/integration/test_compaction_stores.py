@@ -40,6 +40,7 @@ def all_ids(table: Table) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.long_for("azure", "gcs", "none", "sort")
 @pytest.mark.parametrize("order", [{"sort_by": "id"}, {"z_order": ["id", "other"]}, {}], ids=["sort", "z", "none"])
 def test_small_files_become_one_in_each_partition(place: Place, order: dict[str, list[str]]) -> None:  # noqa: F811
     table = fill(place.root)
@@ -54,6 +55,7 @@ def test_small_files_become_one_in_each_partition(place: Place, order: dict[str,
     assert table.check().ok
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_few_files_and_those_of_other_partitions_stay(place: Place) -> None:  # noqa: F811
     table = fill(place.root)
     assert not table.compact(min_files=PARTS).commits
@@ -62,6 +64,7 @@ def test_few_files_and_those_of_other_partitions_stay(place: Place) -> None:  # 
     assert (found.count("0"), found.count("1")) == (PARTS // 2, 1)
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_the_command_line_compacts_and_writes_a_report(place: Place, tmp_path: Path) -> None:  # noqa: F811
     table = fill(place.root)
     planned = place.dbio_json("compact", table.url, "--z-order", "id,other", "--dry-run")

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol.state import DataFile
+from tests.tiers import long
 
 MB = 1_000_000
 AQE = "spark.sql.adaptive.enabled"
@@ -34,7 +35,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("adaptive", ["true", *long("false")])
 def test_little_data_of_many_tasks_becomes_a_file_for_each_partition(
     spark: SparkSession, path: str, adaptive: str
 ) -> None:
@@ -58,7 +59,7 @@ def test_without_partitions_it_becomes_one_file(spark: SparkSession, path: str) 
     assert len(files_of(path)) == 1
 
 
-@pytest.mark.parametrize(("tasks", "columns"), [(1, ()), (24, ("part",))])
+@pytest.mark.parametrize(("tasks", "columns"), [(1, ()), pytest.param(24, ("part",), marks=pytest.mark.long)])
 def test_more_data_becomes_files_of_about_the_target(
     spark: SparkSession, path: str, tasks: int, columns: tuple[str, ...]
 ) -> None:

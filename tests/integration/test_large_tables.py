@@ -88,6 +88,7 @@ ACTS: dict[str, tuple[Callable[[SparkSession, Table], object], Rows]] = {
 }
 
 
+@pytest.mark.long_for("overwrite", "delete", "update", "conditional write")
 @pytest.mark.parametrize("name", ACTS)
 def test_a_table_with_parts_is_written_and_read_as_any_other(spark: SparkSession, table: Table, name: str) -> None:
     act, expected = ACTS[name]

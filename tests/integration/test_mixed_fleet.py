@@ -94,6 +94,7 @@ def act(machine: Machine, path: str, model: Model, choices: random.Random) -> No
             machine.ask("checkpoint", path)
 
 
+@pytest.mark.long_for("of this environment-2")
 @pytest.mark.parametrize("form", ["one body", "tiny parts"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_versions_see_every_state_that_either_of_them_made(

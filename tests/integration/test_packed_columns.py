@@ -53,6 +53,7 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.orc(str(path)) if path.name == "orc" else spark.read.parquet(str(path))
 
 
+@pytest.mark.long_for("with nulls-coded-orc")
 @pytest.mark.parametrize("kind", ["dictionaries", "plain", "orc"])
 @pytest.mark.parametrize("coded", [False, True], ids=["decoded", "coded"])
 def test_columns_of_all_kinds_come_as_spark_itself_converts_them(

@@ -221,6 +221,7 @@ def kill_one_after_another(name: str, url: str, storage_options: str) -> None:
             return
 
 
+@pytest.mark.long_for("gcs", "s3")
 @pytest.mark.slow("I1 of real processes killed at each call of five operations")
 @pytest.mark.parametrize("name", WORKS)
 def test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works(
@@ -474,6 +475,7 @@ def wait_for_step(step: Step, targets: list[Target], flags: Path, process: "subp
         time.sleep(0.05)
 
 
+@pytest.mark.long_for("begun", "writing", "written")
 @pytest.mark.slow("I1 of a Spark job killed with its JVM and workers")
 @pytest.mark.parametrize("step", STEPS)
 def test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works(
@@ -490,6 +492,7 @@ def test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition
         check_vacuum(target.table, contents(target.table))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, victim: str, short_lease: None

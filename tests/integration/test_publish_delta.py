@@ -1,6 +1,6 @@
 """What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own.
 
-Rules: PROTOCOL.md 14.2.
+Rules: NOTES.md, Delta.
 """
 
 import json
@@ -194,6 +194,7 @@ def test_readers_are_told_of_the_bounds_of_columns_that_each_file_has(tmp_path: 
 # --- the same rows -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("1", "2", "by-time", "flat")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_readers_of_delta_see_the_rows_of_each_commit_once_it_is_published(

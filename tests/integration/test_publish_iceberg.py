@@ -1,6 +1,6 @@
 """What PyIceberg reads of a table that is published for Iceberg, by itself and through a catalog, beside dbio's reader.
 
-Rules: PROTOCOL.md 14.6.
+Rules: NOTES.md, Iceberg.
 """
 
 import os

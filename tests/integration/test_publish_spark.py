@@ -1,6 +1,6 @@
 """What anybody's Spark sees of a table that is published as Spark's list of files, and what manifests name.
 
-Rules: PROTOCOL.md 14.3, 14.4.
+Rules: NOTES.md, Spark and Manifests.
 """
 
 import os

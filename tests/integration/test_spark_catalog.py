@@ -28,6 +28,7 @@ def selected(spark: SparkSession, name: str) -> list[int]:
     return sorted(row.id for row in spark.sql(f"SELECT id FROM {name}").collect())
 
 
+@pytest.mark.long_for("flat")
 @pytest.mark.parametrize("columns", LAYOUTS.values(), ids=LAYOUTS)
 def test_select_sees_what_sql_of_the_session_has_committed_and_nothing_else(
     spark: SparkSession, path: str, name: str, columns: tuple[str, ...]

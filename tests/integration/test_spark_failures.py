@@ -31,6 +31,7 @@ from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.task import commit_files, encode_file_info
 from tests import spark35
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
+from tests.tiers import long
 
 DEADLINE_S = 400.0
 
@@ -180,8 +181,8 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("what", "through"),
     [
         ("raises", "write"),
-        pytest.param("raises", "data source", marks=IN_SOURCE),
-        ("kills_all_workers", "write"),
+        pytest.param("raises", "data source", marks=[IN_SOURCE, pytest.mark.long]),
+        pytest.param("kills_all_workers", "write", marks=pytest.mark.long),
         pytest.param("kills_all_workers", "data source", marks=IN_SOURCE),
     ],
 )
@@ -279,7 +280,7 @@ def save(frame: DataFrame, path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
-@pytest.mark.parametrize("action", [write, save])
+@pytest.mark.parametrize("action", [*long(write), save])
 def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
     spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]
 ) -> None:

@@ -25,6 +25,7 @@ from dbio_commit.spark.write.written import Writing
 from tests import spark35
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
+from tests.tiers import long
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +141,7 @@ def merge_random(spark: "SparkSession", root: str, seed: int) -> None:
     assert {*commit.removed} <= files, told
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, *long(*range(1, 8))])
 def test_a_random_merge_is_what_duckdb_makes_of_it(spark: "SparkSession", root: str, seed: int) -> None:
     merge_random(spark, root, seed)
 
@@ -151,7 +152,7 @@ def test_many_random_merges_are_what_duckdb_makes_of_them(spark: "SparkSession",
     merge_random(spark, root, seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *long(1, 2)])
 def test_a_random_update_is_what_duckdb_makes_of_it(spark: "SparkSession", root: str, seed: int) -> None:
     chance = Chance(seed)
     before = chance.rows(30, [*range(30)])
@@ -256,7 +257,7 @@ def test_values_are_fitted_to_their_columns(spark: "SparkSession", root: str) ->
     assert data_files(root) == before
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", *long("false")])
 def test_fields_go_by_name_however_deep(spark: "SparkSession", root: str, ansi: str) -> None:
     def values(struct: str) -> dict[str, str]:
         return {"s": struct, "l": f"array({struct})", "m": f"map('k', {struct})"}
@@ -346,7 +347,9 @@ def test_rows_keep_their_places_where_none_moves(spark: "SparkSession", root: st
     assert changed == [(i, [-i]) for i in range(5, 200_000, 1000)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"spark.sql.execution.arrow.useLargeVarTypes": "true"}], ids=["", "large"])
+@pytest.mark.parametrize(
+    "settings", [{}, *long({"spark.sql.execution.arrow.useLargeVarTypes": "true"})], ids=["", "large"]
+)
 def test_values_of_every_type_stay_and_come(spark: "SparkSession", root: str, settings: dict[str, str]) -> None:
     frame = everything(spark).coalesce(1).withColumn("id", f.monotonically_increasing_id())
     count = frame.count()
@@ -399,7 +402,7 @@ def test_columns_that_no_clause_sets_are_not_read(spark: "SparkSession", root: s
     assert found == {**{i: (i, x) for i in range(1, 8)}, 3: (30, x), 8: (9, x), 9: (10, x), 50: (500, "new")}
 
 
-@pytest.mark.parametrize("column", ["n", "_metadata"])
+@pytest.mark.parametrize("column", ["n", *long("_metadata")])
 def test_paths_that_urls_escape_are_those_of_files(spark: "SparkSession", tmp_path: Path, column: str) -> None:
     root = f"{tmp_path}/a b%20+é#x=1;?/t"
     frame = spark.range(10).selectExpr("id", "id n", f"id AS `{column}2`", "concat('v +%=', id % 3, 'é:#') AS p")
@@ -449,7 +452,7 @@ def test_keys_that_lie_far_apart_leave_out_the_files_between(spark: "SparkSessio
     assert len(commit.removed) == 2
 
 
-@pytest.mark.parametrize("kind", ["byte", "short", "int", "long", "date"])
+@pytest.mark.parametrize("kind", [*long("byte", "short", "int", "long"), "date"])
 def test_ranges_of_keys_hold_all_of_them(spark: "SparkSession", kind: str) -> None:
     chance = random.Random(kind)
     for _ in range(4):

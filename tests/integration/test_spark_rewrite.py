@@ -21,6 +21,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.spark.write.task import commit_files
 from tests.integration.test_spark_where import ZONE, Conditions, table
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, rows
+from tests.tiers import long
 
 __all__ = ["table"]
 
@@ -85,7 +86,7 @@ def test_files_that_the_statistics_exclude_are_not_read(spark: "SparkSession", r
     assert kept < live(root)
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("partitioned", [*long(False), True])
 def test_random_conditions_delete_what_sparks_own_filter_finds(
     spark: "SparkSession", table: str, tmp_path: Path, partitioned: bool
 ) -> None:

@@ -19,8 +19,8 @@ import dbio_commit as dbio
 from tests.conftest import Root
 from tests.spark_tables import rows
 
-ROOTS = ["country=de", "year=1999/COUNTRY=de"]
-MORE_ROOTS = ["a/year=1999/day=x", "country=de/plain", "other=1"]
+ROOTS = ["country=de"]
+MORE_ROOTS = ["year=1999/COUNTRY=de", "a/year=1999/day=x", "country=de/plain", "other=1"]
 DATA = "SELECT id, IF(id = 0, 'fr', 'it') AS country, int(2020 + id) AS year, concat('d', id) AS day FROM range(3)"
 
 

@@ -23,6 +23,7 @@ import dbio_commit as dbio
 from tests.conftest import Root
 from tests.servers import AzureServer, Fault, GcsServer, S3Server, Server
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
+from tests.tiers import long
 
 pytestmark = pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 
@@ -47,6 +48,7 @@ def methods(server: Server) -> Counter[str]:
 # --- what a write and a read do -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_all_modes_work_on_the_store(spark: SparkSession, root: Root) -> None:
     url, options = root
 
@@ -103,6 +105,7 @@ def test_few_files_are_written_and_small_ones_put_together_on_the_store(spark: S
     assert ids(dbio.read(spark, url, storage_options=options)) == list(range(60))
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_the_data_source_works_on_the_store(spark: SparkSession, root: Root) -> None:
     dbio.enable(spark)
     secret = {"secretStorageOptions": json.dumps(root.storage_options)}
@@ -335,7 +338,7 @@ def save(frame: DataFrame, url: str, options: Mapping[str, Any], **more: str) ->
     frame.write.format("dbio").mode("append").options(**more).save(url)
 
 
-@pytest.mark.parametrize("action", [write, save])
+@pytest.mark.parametrize("action", [*long(write), save])
 def test_a_commit_that_the_store_refuses_commits_nothing(
     spark: SparkSession, s3_root: Root, s3_server: S3Server, action: Callable[..., None]
 ) -> None:
@@ -354,7 +357,7 @@ def test_a_commit_that_the_store_refuses_commits_nothing(
     assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("action", [write, save])
+@pytest.mark.parametrize("action", [write, *long(save)])
 def test_a_commit_whose_answer_is_lost_is_committed_once(
     spark: SparkSession, s3_root: Root, s3_server: S3Server, action: Callable[..., None]
 ) -> None:

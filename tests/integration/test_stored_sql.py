@@ -25,6 +25,7 @@ from dbio_commit.spark.sql.conditions import SPARKS_OWN, classes_of
 from dbio_commit.upkeep.settings import change_settings
 from tests.spark_tables import ids
 from tests.streams import SPARK, needs_sink
+from tests.tiers import long
 from tests.unit.protocol.test_expressions import GOOD, WORDS
 
 SECRET = "DBIO_TEST_SECRET"
@@ -59,12 +60,12 @@ def hostile(spark: SparkSession, path: str, settings: dict[str, str]) -> dbio.Ta
 PWNED = "java_method('java.lang.System','setProperty','pwned','by-a-table')"
 SETTINGS = [
     {"default.note": PWNED},
-    {"generated.note": f"concat({PWNED}, '')"},
+    *long({"generated.note": f"concat({PWNED}, '')"}),
     {"check.c": f"{PWNED} IS NULL"},
-    {"default.note": "'${spark.dbio_test.secret}'"},
+    *long({"default.note": "'${spark.dbio_test.secret}'"}),
     {"default.note": "(TABLE v_private)"},
     {"check.c": "note <> (FROM v_private SELECT secret)"},
-    {"default.note": "(" * 300 + "select secret from v_private" + ")" * 300},
+    *long({"default.note": "(" * 300 + "select secret from v_private" + ")" * 300}),
 ]
 
 

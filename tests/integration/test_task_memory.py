@@ -39,11 +39,11 @@ print(json.dumps({"peak_mb": peak_kb >> 10, "files": len(infos)}))
 @pytest.mark.parametrize(
     ("columns", "text_bytes", "batch_rows", "batches", "partitions"),
     [
-        (100, 1000, 100, 60, 1),
-        (100, 1000, 100, 60, 300),
-        (4, 20, 10_000, 250, 2000),
+        pytest.param(100, 1000, 100, 60, 1, marks=pytest.mark.long),
+        pytest.param(100, 1000, 100, 60, 300, marks=pytest.mark.long),
+        pytest.param(4, 20, 10_000, 250, 2000, marks=pytest.mark.long),
         (1, 300_000, 100, 25, 1),
-        (1, 1_000_000, 32, 25, 3),
+        pytest.param(1, 1_000_000, 32, 25, 3, marks=pytest.mark.long),
     ],
 )
 def test_a_worker_stays_below_one_gigabyte(

@@ -33,6 +33,7 @@ from dbio_commit.store.local import LocalStore
 from dbio_commit.upkeep.vacuum import plan
 from tests.integration.test_concurrent_writers import processes
 from tests.later import vacuum_later
+from tests.tiers import long
 from tests.writers import contents, live, stage
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
@@ -213,7 +214,7 @@ def kill_one_after_another(template: str, copies: str) -> None:
             return
 
 
-@pytest.mark.parametrize("make", [make_table, make_directory])
+@pytest.mark.parametrize("make", [make_table, *long(make_directory)])
 def test_a_vacuum_that_is_killed_hurts_nobody_and_the_next_does_the_rest(
     tmp_path: Path, make: Callable[[Path], Late | None]
 ) -> None:  # I1, I4, I5, I9

@@ -20,6 +20,7 @@ from dbio_commit import Table
 from dbio_commit.upkeep.vacuum.report import RunSummary
 from tests.conftest import Root
 from tests.servers import S3Server
+from tests.tiers import long
 from tests.writers import contents, write
 from vacuum.config import Config
 from vacuum.discovery import find_tables
@@ -145,7 +146,7 @@ def test_serve_answers_on_the_loopback_and_a_signal_ends_it(config: Path) -> Non
         assert service.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_a_signal_during_a_run_lets_it_end_and_exits_with_0(config: Path, number: signal.Signals, slow: Slow) -> None:
     slow(True)
     with process("serve", "--config", config) as service:
@@ -267,7 +268,7 @@ def test_what_a_signal_left_the_next_run_deletes_and_nothing_live_is_lost(config
 # --- usage --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["serve", "once", "check"])
+@pytest.mark.parametrize("command", [*long("serve"), "once", "check"])
 def test_a_bad_configuration_exits_with_2_and_says_all_that_is_wrong(command: str, tmp_path: Path) -> None:
     path = tmp_path / "vacuum.toml"
     path.write_text('cron = "x"\n[[tables]]\nsecret = "hunter2hunter2"\n')

@@ -122,6 +122,7 @@ def root(request: pytest.FixtureRequest) -> Root:
 # --- a classic session --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("local", "make_directory")
 @pytest.mark.parametrize("make", [make_table, make_directory])
 def test_a_vacuum_with_spark_does_and_reports_the_same(spark: SparkSession, root: Root, make: Any) -> None:
     table = Table(*root)
@@ -142,6 +143,7 @@ def test_a_vacuum_with_spark_does_and_reports_the_same(spark: SparkSession, root
     assert [path for path, _ in objects(table) if names.is_data_file(path)] == sorted(visible)
 
 
+@pytest.mark.long_for("local")
 def test_executors_list_the_partitions_and_delete(spark: SparkSession, root: Root) -> None:
     table = Table(*root)
     make_table(table)

@@ -28,6 +28,7 @@ from tests.command_line import forked
 from tests.conftest import Root
 from tests.later import vacuum_later, wait_for_the_next_second
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
+from tests.tiers import long
 from tests.writers import live, stage
 from vacuum import Reason, VacuumOptions, VacuumReport
 
@@ -162,6 +163,7 @@ def reasons(report: VacuumReport) -> dict[str, Reason]:
 # --- what goes, and what stays ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay(root: Root) -> None:
     made = make_table(root)
     table, snapshot = made.table, made.table.snapshot()
@@ -199,6 +201,7 @@ def test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay(root: Ro
     assert not sweep(table, 42).deleted
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_a_directory_is_left_with_its_live_files(root: Root) -> None:
     made = make_directory(root)
     table, visible = made.table, live(made.table)
@@ -231,6 +234,7 @@ def test_a_directory_is_left_with_its_live_files(root: Root) -> None:
     assert not sweep(table, 40).deleted
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_untracked_files_go_only_where_they_are_asked_for(root: Root) -> None:
     made = make_table(root)
     sweep(made.table, 3)
@@ -244,6 +248,7 @@ def test_untracked_files_go_only_where_they_are_asked_for(root: Root) -> None:
     assert made.kept - untracked - outside < set(made.objects())
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_nothing_young_goes_but_what_no_commit_names(root: Root) -> None:
     made = make_table(root)
     before, live_before = set(made.objects()), live(made.table)
@@ -259,6 +264,7 @@ def test_nothing_young_goes_but_what_no_commit_names(root: Root) -> None:
     assert live(made.table) == live_before
 
 
+@pytest.mark.long_for("make_directory", "azure", "gcs")
 def test_a_dry_run_says_what_would_be_done_and_changes_nothing(made: Made, server: Server | None) -> None:
     for days in (3, 3.1):  # the second time there is something to purge
         before = made.state()
@@ -285,6 +291,7 @@ def dbio(server: Server | None, *args: str, **env: str) -> "subprocess.Completed
     return forked("vacuum", *args, env=kept | dict(server.env if server else {}) | env)
 
 
+@pytest.mark.long_for("azure", "gcs", "s3")
 def test_the_command_line_deletes_what_its_dry_run_says(root: Root, server: Server | None) -> None:
     made = make_table(root)
     visible, before = live(made.table), made.state()
@@ -318,7 +325,7 @@ def test_a_path_without_a_table_is_one_message(root: Root, server: Server | None
 # --- uploads that nobody finished ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [make_table, make_directory])
+@pytest.mark.parametrize("make", [make_table, *long(make_directory)])
 def test_old_multipart_uploads_under_the_root_are_aborted_and_reported(
     s3_root: Root, s3_server: S3Server, make: Any
 ) -> None:
@@ -445,6 +452,7 @@ def remote(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(f"{request.param}_root"), request.getfixturevalue(f"{request.param}_server")
 
 
+@pytest.mark.long_for("azure", "gcs")
 def test_deletions_that_the_service_throttles_are_asked_for_again(remote: tuple[Root, Server]) -> None:
     root, server = remote
     made = make_table(root)
@@ -456,6 +464,7 @@ def test_deletions_that_the_service_throttles_are_asked_for_again(remote: tuple[
     assert made.garbage.keys().isdisjoint(made.objects())
 
 
+@pytest.mark.long_for("azure", "s3")
 def test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run(
     remote: tuple[Root, Server],
 ) -> None:
@@ -526,8 +535,12 @@ def overwritten(table: Table, where: list[dict[str, str]], *, columns: int, file
         transaction.commit()
 
 
+MORE_SHAPES = [(1, 3, 2), (1, 300, 1), (2, 4, 2), (3, 4, 1), (0, 1, 1100)]
+
+
 @pytest.mark.parametrize(
-    ("columns", "each", "files"), [(0, 1, 5), (1, 3, 2), (1, 40, 1), (1, 300, 1), (2, 4, 2), (3, 4, 1), (0, 1, 1100)]
+    ("columns", "each", "files"),
+    [(0, 1, 5), (1, 40, 1), *(pytest.param(*it, marks=pytest.mark.long) for it in MORE_SHAPES)],
 )
 def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are(
     s3_root: Root, s3_server: S3Server, columns: int, each: int, files: int
@@ -552,7 +565,10 @@ def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_howev
     assert len(s3_server.requests()) <= at_most
 
 
-@pytest.mark.parametrize(("columns", "each", "files"), [(0, 1, 5), (1, 300, 1), (2, 8, 2)])
+@pytest.mark.parametrize(
+    ("columns", "each", "files"),
+    [(0, 1, 5), *(pytest.param(*it, marks=pytest.mark.long) for it in [(1, 300, 1), (2, 8, 2)])],
+)
 def test_on_azure_a_vacuum_costs_what_its_bulk_deletions_do_and_30_besides(
     azure_root: Root, azure_server: AzureServer, columns: int, each: int, files: int
 ) -> None:

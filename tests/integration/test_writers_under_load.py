@@ -189,6 +189,7 @@ def read_many(root: Root, directory: Path) -> list[Read]:
 # --- the work, and the reckoning ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long_for("gcs", "s3")
 @pytest.mark.slow("ten processes write for 5 s on each store; nothing smaller finds real races")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("duration_s", DURATIONS_S)

@@ -137,7 +137,7 @@ def test_several_tables_are_read_at_one_moment_beside_loaders_and_vacuums(seeds:
 
 
 def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:
-    """`make test-long` has 200 seeds. PROTOCOL.md 10.6."""
+    """`make test-long` has 200 seeds. NOTES.md, Erasures."""
     outcome = simulate_all((33, 38, 42, 46), "erasures")  # in which much is erased, and some is not
     assert outcome.events["rows were erased"] >= outcome.runs
     assert outcome.events["an erasure was not complete"]

@@ -53,3 +53,8 @@ def test_a_link_of_the_site_to_what_is_no_page_becomes_its_text(tmp_path: Path) 
     page.write_text("[b](b.md#x), [`c`](../c.py), [d](https://d), ![e](e.png)\n```json kind\n{}\n```\n")
     found = with_links_to({page, other}, page)
     assert found == "[b](b.md#x), `c`, [d](https://d), ![e](e.png)\n```json\n{}\n```\n"
+
+
+def test_a_link_of_the_site_to_what_a_page_is_made_of_becomes_a_link_to_the_page() -> None:
+    assert "[API](docs/API.md)" in with_links_to(set(), ROOT / "README.md")
+    assert "[a list](RULES.md)" in with_links_to(set(), ROOT / "docs/PROTOCOL.md")

@@ -1,6 +1,6 @@
 """Erases rows: deletes them by a commit, and then all that the table still has of them.
 
-The order keeps the table safe at every moment, and another run finishes what a killed one has left: PROTOCOL.md 10.6.
+The order keeps the table safe at every moment, and another run finishes what a killed one has left: NOTES.md, Erasures.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

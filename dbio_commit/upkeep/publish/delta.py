@@ -2,8 +2,8 @@
 
 Each version shows exactly one snapshot of the table. It adds and removes the difference between the snapshot and the
 version before. If that version records what it shows, the commits since make the difference. Otherwise the snapshot is
-compared with the whole state of the log, which also repairs what an earlier version left wrong. Rules: PROTOCOL.md
-section 14.
+compared with the whole state of the log, which also repairs what an earlier version left wrong. Rules: NOTES.md,
+Delta.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -3,7 +3,7 @@
 It has the names and bodies of versions, the state that versions add up to, and which versions are not needed any more.
 
 It follows Delta's public protocol specification. Columns and values are in `delta_schema`, the Parquet of checkpoints
-in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
+in `delta_checkpoint`. Rules: NOTES.md, Publications.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How a snapshot differs from what the last publication shows, as Delta and as Iceberg. Rules: PROTOCOL.md 14.2."""
+"""How a snapshot differs from what the last publication shows, as Delta and as Iceberg. Rules: NOTES.md, Delta."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence

@@ -62,7 +62,7 @@ def withdraw_if_dropped(store: Store, live: Live, made: Mapping[str, bytes]) -> 
     """Publishers call this when they have created objects, given by path and body: one request.
 
     If the table was dropped since the snapshot, deletes these objects again and raises CommitConflictError. They name
-    files that are gone, and another table may be here by now. Rules: PROTOCOL.md 14.1.
+    files that are gone, and another table may be here by now. Rules: NOTES.md, Order.
     """
     now = store.stat_log(names.DESCRIPTOR, names.DROPPED)
     if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and names.DROPPED not in now:

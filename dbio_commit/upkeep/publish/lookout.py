@@ -1,4 +1,4 @@
-"""Whether others have published while a publisher prepared what it creates. Rules: PROTOCOL.md 14.1.
+"""Whether others have published while a publisher prepared what it creates. Rules: NOTES.md, Order.
 
 An erasure waits, and then deletes old publications. Their numbers are free again, so a number that is free does not
 prove that nobody was faster. A publisher that takes longer than the erasure waits looks again.

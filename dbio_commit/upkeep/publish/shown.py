@@ -1,6 +1,6 @@
 """Which commits a publication shows, recorded so that the next one can be made of the commits since. Pure.
 
-Rules: PROTOCOL.md section 14.2.
+Rules: NOTES.md, Delta.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Publishes a table as the list of Spark's own file sink, so that any Spark reads one snapshot.
 
-Spark takes the list with the highest number. Paths in it are absolute. Rules: PROTOCOL.md section 14.
+Spark takes the list with the highest number. Paths in it are absolute. Rules: NOTES.md, Publications.
 """
 
 import re

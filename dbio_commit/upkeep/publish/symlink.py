@@ -3,7 +3,7 @@ files.
 
 A manifest has a fixed name, so that it is replaced. A publisher claims a number before it reads the snapshot. If it
 finds a higher claim after it has written, it publishes again. Therefore the last writer has the newest snapshot.
-Readers see one consistent state of each single partition only. Rules: PROTOCOL.md section 14.
+Readers see one consistent state of each single partition only. Rules: NOTES.md, Publications.
 """
 
 import re

@@ -102,6 +102,7 @@ def test_a_corrupt_marker_is_an_error_unless_it_is_to_be_ignored(table: Table) -
     assert [line.split("\t")[2] for line in ignored.stdout.splitlines()] == [good]
 
 
+@pytest.mark.long_for("abort", "log", "show")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_no_golden_directory_gets_a_traceback_out_of_a_command(command: tuple[str, ...]) -> None:
     assert len(GOLDEN) >= 20

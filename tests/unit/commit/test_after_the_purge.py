@@ -375,6 +375,7 @@ def forget_the_abort(table: Table, clock: ManualClock) -> None:
 ALMOST = timedelta(days=39, hours=23, minutes=59, seconds=30)
 
 
+@pytest.mark.long_for("tiny-parts")
 @pytest.mark.parametrize(
     ("boot", "behind"),
     [("manual", timedelta()), ("another", timedelta()), ("another", ALMOST), ("another", timedelta(days=90))],
@@ -399,6 +400,7 @@ def test_a_commit_that_comes_after_its_abort_was_purged_is_refused_whatever_the_
     assert table.check().ok
 
 
+@pytest.mark.long_for("tiny-parts")
 def test_a_commit_whose_abort_is_purged_between_the_look_and_the_put_is_withdrawn(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
@@ -415,6 +417,7 @@ def test_a_commit_whose_abort_is_purged_between_the_look_and_the_put_is_withdraw
     assert table.check().ok
 
 
+@pytest.mark.long_for("tiny-parts")
 def test_a_commit_that_can_not_be_withdrawn_is_no_success_and_the_error_says_what_to_do(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:

@@ -70,6 +70,7 @@ def settled(table: Table) -> Table:
     return table
 
 
+@pytest.mark.long_for("append once", "append with another schema")
 @every_write
 def test_a_writer_that_a_checkpoint_and_a_purge_overtake_writes_the_same(work: Callable[[Table], object]) -> None:
     plain = busy_table()

@@ -1,7 +1,7 @@
 """What a stream reads: each commit once and in order, whatever its limits, however often it is started again.
 
 Pure: the histories are put together by hand. How they are read from a store is in `test_follow`.
-Rules: PROTOCOL.md 8.4.
+Rules: PROTOCOL.md 8.4; NOTES.md, Positions of streams.
 """
 
 import json
@@ -362,7 +362,7 @@ def test_a_batch_that_was_planned_fails_where_a_commit_came_behind_its_back(book
 
 
 def test_a_batch_that_is_read_again_has_a_commit_that_came_behind_its_back_and_no_other_batch_has(books: Books) -> None:
-    """PROTOCOL.md 8.4, step 2: with `fail_on_data_loss=False` the stream goes on, and the warning says just that."""
+    """NOTES.md, Positions of streams, step 2: with `fail_on_data_loss=False` it goes on, and the warning says that."""
     first = books.add()
     start = books.feed().after(STATE)
     second = books.add(at=books.now + DAY)

@@ -1,6 +1,6 @@
 """Where a stream is: offsets that come back as they were, stay small, and are refused where they are no stream's.
 
-Rules: PROTOCOL.md 8.4.
+Rules: NOTES.md, Positions of streams.
 """
 
 import json

@@ -238,7 +238,7 @@ def test_what_was_purged_between_the_listings_of_a_reader_that_sleeps_is_not_mis
 
 
 def test_a_marker_that_an_erasure_purges_during_the_first_listing_is_not_missed() -> None:
-    """PROTOCOL.md 10.6: an erasure waits for no age of its checkpoint."""
+    """NOTES.md, Erasures: an erasure waits for no age of its checkpoint."""
     for number in range(12):
         lake = Lake(KeyOrder)
         lake.write_both()

@@ -25,7 +25,7 @@ from tests.histories import columns
     ],
 )
 def test_the_ids_of_files_that_exist_never_change(path: tuple[str, ...], kind: Any, number: int) -> None:
-    """PROTOCOL.md 14.6."""
+    """NOTES.md, Iceberg."""
     assert field_id(path, kind) == number
 
 

@@ -81,6 +81,7 @@ def traced(make: Callable[[], object]) -> tuple[Any, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.long_for(*SHAPES.keys() - {"many transactions", "many columns of partitions"})
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_a_marker_counts_for_is_about_what_it_takes_in_memory(shape: str) -> None:
     text = SHAPES[shape]()
@@ -88,7 +89,9 @@ def test_what_a_marker_counts_for_is_about_what_it_takes_in_memory(shape: str) -
     assert 0.8 * size <= marker_bytes(marker) <= 1.5 * size
 
 
-@pytest.mark.parametrize(("commits", "files_each"), [(1, N), (100, 30), (1000, 1)])
+@pytest.mark.parametrize(
+    ("commits", "files_each"), [(100, 30), *(pytest.param(*it, marks=pytest.mark.long) for it in [(1, N), (1000, 1)])]
+)
 def test_what_a_checkpoint_counts_for_is_about_what_it_takes_in_memory(commits: int, files_each: int) -> None:
     decided = []
     for number in range(commits):

@@ -240,6 +240,7 @@ every_work = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long_for("delete all", "give up", "overwrite", "replace")
 @every_work
 def test_a_writer_of_ours_and_an_adoption_that_overlap_lose_nothing(work: Callable[[Table], None]) -> None:
     assert check_writer_and_adoption(work) >= {"NoneType / NoneType", "TransactionStateError / NoneType"} or (

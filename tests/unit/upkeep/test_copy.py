@@ -1,6 +1,6 @@
 """A copy of a table: by `Table.copy`, which keeps the times of its commits, and by tools that do not.
 
-Rules: PROTOCOL.md 8.3, 9.12.
+Rules: PROTOCOL.md 8.3; NOTES.md, Copies.
 """
 
 import json

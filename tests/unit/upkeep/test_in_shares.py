@@ -23,6 +23,7 @@ from dbio_commit.upkeep.incremental_copy import key_in, key_of, update_copy
 from tests import builders
 from tests.builders import NOW, OLD, columns, data
 from tests.faults import once
+from tests.tiers import long
 from tests.tiny_parts import in_parts, in_slices
 from tests.unit.log.parts.chains import said
 
@@ -133,7 +134,7 @@ def in_any_order(report: CheckReport) -> CheckReport:
     )
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(6), *long(*range(6, SEEDS))])
 def test_a_table_with_parts_has_the_same_report(seed: int) -> None:
     table = some_world(seed).table()
     large = in_parts(table)
@@ -261,7 +262,7 @@ def test_a_table_below_a_large_one_is_found_before_anything_is_deleted(
 # --- copy ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(6), *long(*range(6, SEEDS))])
 def test_a_copy_of_a_table_with_parts_has_the_same_history(seed: int) -> None:
     world = some_world(seed, healthy=True)
     copies: list[Table] = []

@@ -1,4 +1,4 @@
-"""Incremental copies: `Table.copy(incremental=True)`. Rules: PROTOCOL.md 9.12."""
+"""Incremental copies: `Table.copy(incremental=True)`. Rules: NOTES.md, Copies."""
 
 import os
 import random

@@ -31,6 +31,7 @@ from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from dbio_commit.upkeep.vacuum.run import run_vacuum
 from tests.builders import columns
 from tests.faults import once
+from tests.tiers import long
 from tests.unit.remembering import forget
 
 HOUR = timedelta(hours=1)
@@ -153,7 +154,7 @@ ALL_HARM = pytest.mark.parametrize("harm", [lose, flip, cut])
 # --- any object of random tables --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 4, *long(1, 2, 3, 5, 6, 7)])
 def test_a_rebuild_gives_the_same_state_or_refuses_whichever_object_is_lost(seed: int) -> None:
     writer = Writer(seed)
     writer.commit(files=3)

@@ -1,4 +1,4 @@
-"""`Table.restore`: a table as it was, by one commit; all or nothing. Rules: PROTOCOL.md 9.10."""
+"""`Table.restore`: a table as it was, by one commit; all or nothing. Rules: PROTOCOL.md 9.10; NOTES.md, Restores."""
 
 from contextlib import suppress
 from itertools import pairwise

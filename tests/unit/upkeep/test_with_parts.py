@@ -1,6 +1,6 @@
 """Tables whose checkpoints have parts are dropped, copied, adopted and checked. Parts are tiny.
 
-Rules: PROTOCOL.md 9.12, 11.5, 12.
+Rules: PROTOCOL.md 11.5, 12; NOTES.md, Copies.
 """
 
 from collections.abc import Iterator

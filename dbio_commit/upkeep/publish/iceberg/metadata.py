@@ -1,7 +1,7 @@
 """The metadata of an Iceberg table that dbio writes, `vN.metadata.json`: names, body, and what is kept in it. Pure.
 
 It follows version 2 of Iceberg's public specification. Columns are in `schema`, manifests in `manifests`.
-Rules: PROTOCOL.md section 14.6.
+Rules: NOTES.md, Iceberg.
 """
 
 import re

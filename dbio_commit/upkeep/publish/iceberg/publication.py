@@ -2,7 +2,7 @@
 
 Each metadata file shows exactly one snapshot of the table. Its manifests are those of the one before, except what has
 changed. If the last one records what it shows, the commits since make the difference. Otherwise the snapshot is
-compared with all that its manifests name. Rules: PROTOCOL.md section 14.6.
+compared with all that its manifests name. Rules: NOTES.md, Iceberg.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

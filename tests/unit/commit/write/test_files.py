@@ -370,6 +370,7 @@ def failing_after(*batches: pa.RecordBatch, error: BaseException) -> Iterator[pa
     raise error
 
 
+@pytest.mark.long_for("partition_columns0-error1", "partition_columns0-error2", "partition_columns1-error0")
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("error", [Boom("lost"), KeyboardInterrupt(), GeneratorExit()])
 @pytest.mark.parametrize("partition_columns", [(), ("p",)])

@@ -22,6 +22,7 @@ from dbio_commit.protocol.markers.files import Bounds, FileInfo, pack_files
 from dbio_commit.protocol.parts import Key, Limits, Merge, Part
 from dbio_commit.testing import MemoryStore
 from tests.builders import NOW, data, marker
+from tests.tiers import long
 from tests.unit.log.parts.chains import WHERE, Chain, Steps, any_merges, merging, said, write_root
 from tests.unit.protocol.test_checkpoint import checkpoints
 
@@ -58,7 +59,7 @@ def test_any_chain_of_checkpoints_says_in_parts_what_it_says_in_bodies(choice: s
             chain.check(lambda found: choice.draw(st.permutations(found)))
 
 
-@pytest.mark.parametrize("limits", [Limits(split=4, budget=2, most=1), Limits(split=12, budget=8, most=6)])
+@pytest.mark.parametrize("limits", [*long(Limits(split=4, budget=2, most=1)), Limits(split=12, budget=8, most=6)])
 def test_a_chain_that_is_merged_as_planned_says_the_same(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "LIMITS", limits)
 

@@ -17,6 +17,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import History
 from dbio_commit.protocol.parts import Part
 from dbio_commit.table import Table
+from tests.tiers import long
 from tests.unit.large_tables import ByChance, flat, several_slices, unread
 
 PLAIN = Wanted(fail_on_data_loss=False)
@@ -67,7 +68,7 @@ def both(made: ByChance, before: History | None = None) -> tuple[History, Histor
     return found, table_history(made.store, flat(settled), now=now)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 5, 7, *long(1, 2, 3, 4, 6)])
 def test_a_stream_reads_the_same_whatever_the_form_of_the_table(seed: int) -> None:
     with several_slices():
         made = ByChance(seed)

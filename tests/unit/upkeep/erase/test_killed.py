@@ -1,6 +1,6 @@
 """An erasure that is killed at a call of the store is finished by the next; others beside it lose nothing.
 
-Rules: PROTOCOL.md 10.6.
+Rules: NOTES.md, Erasures.
 """
 
 from collections.abc import Callable
@@ -44,6 +44,7 @@ def _killed_at(build: Callable[[], Table], call: int, *, after: bool) -> None:
     assert_erased(table, report)
 
 
+@pytest.mark.long_for("tiny-parts")
 def test_an_erasure_that_is_killed_at_some_call_is_finished_by_the_next() -> None:
     def build() -> Table:
         return with_history(by_day=True, publish="delta")
@@ -65,6 +66,7 @@ def test_an_erasure_that_is_killed_at_any_call_is_finished_by_the_next(publish: 
         _killed_at(build, call, after=after)
 
 
+@pytest.mark.long_for("tiny-parts")
 def test_writers_and_readers_beside_an_erasure_lose_nothing() -> None:
     calls = _calls(lambda: with_history(by_day=False))
     for call in range(3, calls, max(calls // 3, 1)):

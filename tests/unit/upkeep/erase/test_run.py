@@ -1,6 +1,6 @@
 """An erasure leaves no byte of the rows below the root, whatever happened to them before; the table stays whole.
 
-Rules: PROTOCOL.md 10.6.
+Rules: NOTES.md, Erasures.
 """
 
 from collections.abc import Callable

@@ -28,6 +28,7 @@ from dbio_commit.upkeep.publish import delta, delta_replay
 from dbio_commit.upkeep.publish import shown as shown_commits
 from dbio_commit.upkeep.publish.delta_log import DeltaShown, version_path
 from tests.builders import columns
+from tests.tiers import long
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
@@ -226,7 +227,7 @@ def shown(store: MemoryStore) -> set[str]:
         return {*delta_replay.replay(store, delta.look(store), Table.over(store).snapshot().table_id or "").paths}
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(6), *long(*range(6, 16))])
 def test_versions_by_the_commits_since_are_those_of_comparisons_as_a_whole(seed: int) -> None:
     history = History(seed)
     history.publish()

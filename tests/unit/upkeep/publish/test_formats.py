@@ -1,6 +1,6 @@
 """The formats of what is published, decided purely: names, values, statistics, what is superseded and what is due.
 
-Rules: PROTOCOL.md 14.2, 14.3, 14.4.
+Rules: NOTES.md, Delta, Spark and Manifests.
 """
 
 import io

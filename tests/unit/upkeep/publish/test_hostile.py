@@ -1,6 +1,6 @@
 """Publications that somebody else has written to: numbers, sizes, and files of others, on a store in memory.
 
-Rules: PROTOCOL.md 14.5.
+Rules: NOTES.md, Bounds and ownership.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""A publisher that sleeps while its table is dropped and another one takes its place. Rules: PROTOCOL.md 14.1."""
+"""A publisher that sleeps while its table is dropped and another one takes its place. Rules: NOTES.md, Order."""
 
 from contextlib import suppress
 from datetime import timedelta

@@ -1,5 +1,5 @@
 """Publications on a store in memory: what they cost, who races with whom, who is killed, what check, drop and vacuum
-make of them. What readers see is in tests/integration. Rules: PROTOCOL.md 14.1."""
+make of them. What readers see is in tests/integration. Rules: NOTES.md, Order."""
 
 import io
 import json
@@ -419,7 +419,7 @@ def test_manifests_that_an_overtaken_publisher_wrote_last_are_brought_to_the_new
 def test_manifests_that_an_earlier_claim_brings_late_are_not_taken_for_the_newest_state(
     has_news: bool, table: Table
 ) -> None:
-    """PROTOCOL.md 14.4: the table is again as it was before the publication that is still under way."""
+    """NOTES.md, Manifests: the table is again as it was before the publication that is still under way."""
     commit(table, day="1")
     table.publish("symlink")
     commit(table, day="2")

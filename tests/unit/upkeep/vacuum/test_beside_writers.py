@@ -90,6 +90,7 @@ ACTS: dict[str, Act] = {
 }
 
 
+@pytest.mark.long_for("append", "abort", "checkpoint")
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 def test_whoever_acts_between_two_calls_of_a_vacuum_loses_nothing(act: Act) -> None:  # I4, I5, I6, I9
     scene = everything()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import DbioError, StoreError
 from dbio_commit.store.contract import Unfinished
 from tests.faults import Killed, Killer, PagedStore, act_before_call, calls_to, count_calls, fail_with, heal
+from tests.tiers import long
 from tests.unit.dbio_model import ABORT, EVER, World, at, commit, file_of, left_in_the_end, queue, visible
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
@@ -290,7 +291,7 @@ def test_a_vacuum_that_may_delete_nothing_does_no_harm(scene: Scene) -> None:
 
 
 @each_scene
-@pytest.mark.parametrize("pause", [timedelta(0), HOUR, EVER])
+@pytest.mark.parametrize("pause", [timedelta(0), *long(HOUR, EVER)])
 def test_two_vacuums_at_once_do_no_harm(scene: Scene, pause: timedelta) -> None:
     """The second, and its successors, run inside of the first, which sleeps in the meantime."""
 

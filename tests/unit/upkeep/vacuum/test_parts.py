@@ -32,6 +32,7 @@ from tests.garbage import (
     paths,
     run,
 )
+from tests.tiers import long
 from tests.writers import contents, live, write
 from vacuum import Reason, VacuumOptions, vacuum_table
 
@@ -382,7 +383,7 @@ def test_a_writer_that_sleeps_before_a_merge_does_not_take_its_own_part_for_lost
     assert contents(scene.table) == sorted([*FOUR_AND_ONE, *[b"more"] * 6])
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("again", [False, *long(True)], ids=["first", "again"])
 def test_a_writer_that_wakes_at_any_call_of_a_vacuum_hurts_nobody(again: bool) -> None:
     """Its parts are older than the retention."""
 

@@ -1,5 +1,5 @@
 """Publications for Iceberg on a store in memory: requests and bytes, ids of columns, writers of other tools, readers of
-old versions, moved tables, and what is refused by name. Rules: PROTOCOL.md 14.6."""
+old versions, moved tables, and what is refused by name. Rules: NOTES.md, Iceberg."""
 
 import io
 import json
