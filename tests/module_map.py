@@ -83,7 +83,7 @@ ELSEWHERE = {
         "tests/integration/test_packed_columns.py",
     ],
     "dbio_commit/spark/sql/*": ["tests/integration/test_spark_sight.py", "tests/integration/test_spark_where.py"],
-    "dbio_commit/spark/vacuum.py": ["tests/integration/test_vacuum_spark.py", "tests/unit/test_api.py"],
+    "dbio_commit/spark/vacuum.py": ["tests/integration/test_vacuum_spark.py"],
     "dbio_commit/spark/write/constraints.py": ["tests/integration/test_spark_constraints.py"],
     "dbio_commit/spark/write/file_sizes.py": ["tests/integration/test_file_sizes.py"],
     "dbio_commit/spark/write/*": ["tests/integration/test_spark_write.py", "tests/integration/test_spark_failures.py"],

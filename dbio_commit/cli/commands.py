@@ -35,8 +35,7 @@ from dbio_commit.cli.settings import parse_changes, print_settings, settings_jso
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.chosen import parse_values
 from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
