@@ -71,6 +71,10 @@ ELSEWHERE = {
     "dbio_commit/spark/read/states.py": [f"tests/integration/test_sql_{it}.py" for it in ("own_reads", "cached")],
     "dbio_commit/spark/read/*": ["tests/integration/test_spark_read.py", "tests/integration/test_file_index.py"],
     "dbio_commit/spark/rewrite/compaction.py": ["tests/integration/test_compaction_spark.py"],
+    "dbio_commit/spark/rewrite/frame.py": [
+        "tests/integration/test_spark_write.py",
+        "tests/integration/test_file_sizes.py",
+    ],
     "dbio_commit/spark/rewrite/*": [
         "tests/integration/test_spark_rewrite.py",
         "tests/integration/test_spark_merge.py",
@@ -85,13 +89,11 @@ ELSEWHERE = {
     "dbio_commit/spark/sql/*": ["tests/integration/test_spark_sight.py", "tests/integration/test_spark_where.py"],
     "dbio_commit/spark/vacuum.py": ["tests/integration/test_vacuum_spark.py"],
     "dbio_commit/spark/write/constraints.py": ["tests/integration/test_spark_constraints.py"],
-    "dbio_commit/spark/write/file_sizes.py": ["tests/integration/test_file_sizes.py"],
     "dbio_commit/spark/write/*": ["tests/integration/test_spark_write.py", "tests/integration/test_spark_failures.py"],
     "dbio_commit/spark/*": ["tests/integration/test_datasource.py", "tests/integration/test_spark_catalog.py"],
     "dbio_commit/store/*": ["tests/contract"],
     "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/upkeep"],
     "dbio_commit/testing.py": ["tests/contract"],
-    "dbio_commit/upkeep/comments.py": ["tests/unit/upkeep/test_comments.py"],
     "dbio_commit/upkeep/compact/*": ["tests/unit/upkeep/compact/test_run.py"],
     "dbio_commit/upkeep/publish/*": [
         "tests/unit/upkeep/publish",
