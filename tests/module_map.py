@@ -26,7 +26,6 @@ ELSEWHERE = {
         "tests/unit/commit/test_transaction_files.py",
         "tests/unit/upkeep/test_adopt_columns.py",
     ],
-    "dbio_commit/data/extremes.py": ["tests/unit/data/test_counts.py", "tests/integration/test_sql_counts.py"],
     "dbio_commit/data/pruning.py": ["tests/unit/data/test_where.py"],
     "dbio_commit/data/variants.py": ["tests/unit/data/test_physical.py"],
     "dbio_commit/data/thrift.py": ["tests/unit/data/test_chunks.py", "tests/fuzz"],

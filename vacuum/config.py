@@ -266,7 +266,7 @@ class Config(_Part):
     deadline_s: _Deadline = 7200
     compact: _Compact = CompactConfig(enabled=False)
     state_file: Annotated[str, Field(min_length=1), AfterValidator(_check_file)] | None = None
-    """See `idle_file`."""
+    """See `states`."""
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 
