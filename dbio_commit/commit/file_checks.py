@@ -141,7 +141,7 @@ class FileChecks:
                     f"{'without' if kind == 'timestamp' else 'with'} a zone; give one that is of the column's type"
                 )
         self._check_texts(files, types)
-        refuse_inside(files, footers, self._terms.partition_columns, url=self._url)
+        _refuse_columns_inside(files, footers, self._terms.partition_columns, url=self._url)
 
     def check_rows(self, files: Sequence[FileInfo], schema: Mapping[str, Any] | None) -> None:
         """Raises an error unless the statistics of the files prove that all rows keep the table's constraints."""
@@ -215,7 +215,7 @@ class FileChecks:
 # --- partition columns inside of files --------------------------------------------------------------------------------
 
 
-def refuse_inside(
+def _refuse_columns_inside(
     files: Iterable[FileInfo], footers: Mapping[str, Footer], columns: Sequence[str], *, url: str
 ) -> None:
     """Raises InvalidInputError for a new file with a partition column whose values differ from the directory's, or may

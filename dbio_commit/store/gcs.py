@@ -243,7 +243,7 @@ class GcsStore(FsspecStore):
             "POST",
             f"{self.fs._location}/batch/storage/v1",
             json_out=False,
-            data=format_deletions(urls, boundary),
+            data=_format_deletions(urls, boundary),
             headers={"Content-Type": f"multipart/mixed; boundary={boundary}"},
         )
         gone = parse_deleted(headers.get("Content-Type", ""), answer)
@@ -257,7 +257,7 @@ class GcsStore(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        if isinstance(error, FileNotFoundError) and NO_BUCKET in str(error):
+        if isinstance(error, FileNotFoundError) and _NO_BUCKET in str(error):
             return StoreError(f"{message}; check the bucket's name")
         if isinstance(error, FileNotFoundError) and action not in ("create", "write"):  # in which a session may be gone
             return ObjectNotFoundError(message)
@@ -335,11 +335,11 @@ def _just_after(name: str) -> str:
 # --- batch requests, which delete many objects at once: bodies and answers in MIME ------------------------------------
 
 
-NO_BUCKET = "bucket does not exist"
+_NO_BUCKET = "bucket does not exist"
 """In the service's message for 404 if the bucket is missing. Any other 404 is about an object."""
 
 
-def format_deletions(urls: Sequence[str], boundary: str) -> bytes:
+def _format_deletions(urls: Sequence[str], boundary: str) -> bytes:
     """The body of a request that deletes many objects, which are numbered from 0."""
     parts = (
         f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <dbio+{number}>\r\n\r\n"
@@ -350,7 +350,7 @@ def format_deletions(urls: Sequence[str], boundary: str) -> bytes:
 
 
 _NUMBER = re.compile(r"\+(\d{1,9})>\s*$")
-_GONE = re.compile(rf"HTTP/[\d.]+ (?:2\d\d|404(?!.*{NO_BUCKET}))\b", re.DOTALL)
+_GONE = re.compile(rf"HTTP/[\d.]+ (?:2\d\d|404(?!.*{_NO_BUCKET}))\b", re.DOTALL)
 
 
 def parse_deleted(content_type: str, answer: bytes) -> set[int]:

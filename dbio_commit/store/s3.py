@@ -55,7 +55,7 @@ class FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
     """Called by the property `s3`. The one that it inherits would not call the `set_session` above."""
 
 
-async def first_bytes(body: Any, most: int) -> bytes:
+async def _first_bytes(body: Any, most: int) -> bytes:
     """The first bytes of an answer's body, which is then closed."""
     found = bytearray()
     async with body:  # older versions of aiobotocore give the response within it: so use `body` itself
@@ -64,18 +64,18 @@ async def first_bytes(body: Any, most: int) -> bytes:
     return bytes(found)
 
 
-def again() -> Retrying:
+def _retrying() -> Retrying:
     """Repeats a request whose answer breaks off, as s3fs does for its own requests."""
     return Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
 
 
-def status_of(error: BaseException) -> int | None:
+def _status_of(error: BaseException) -> int | None:
     """The HTTP status of the answer that the error is about."""
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 
 
-def code_of(error: BaseException) -> str:
+def _code_of(error: BaseException) -> str:
     """The service's error code, such as "NoSuchKey", or ""."""
     return str(_response(error).get("Error", {}).get("Code", ""))
 
@@ -181,7 +181,7 @@ class S3Store(FsspecStore):
         def get() -> bytes:  # one GET; cat_file would ask for the size first, or read without a limit
             return cast(bytes, sync(self.fs.loop, self._read, path, limit_bytes + 1))
 
-        body = self.unless_absent("read", path, lambda: again()(get))
+        body = self.unless_absent("read", path, lambda: _retrying()(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
@@ -189,22 +189,22 @@ class S3Store(FsspecStore):
     async def _read(self, path: str, most: int) -> bytes:
         """The object's first `most` bytes."""
         response = await self.fs._call_s3("get_object", **self._object(path))
-        return await first_bytes(response["Body"], most)
+        return await _first_bytes(response["Body"], most)
 
     def get_tail(self, path: str, length: int) -> Tail:
         def get() -> Tail:
             return cast(Tail, sync(self.fs.loop, self._read_tail, path, length))
 
-        return self.unless_absent("read", path, lambda: again()(get))
+        return self.unless_absent("read", path, lambda: _retrying()(get))
 
     async def _read_tail(self, path: str, length: int) -> Tail:
         try:
             response = await self.fs._call_s3("get_object", **self._object(path), Range=f"bytes=-{length}")
         except OSError as error:
-            if status_of(error) == 416:  # an empty object has no end
+            if _status_of(error) == 416:  # an empty object has no end
                 return Tail(0, b"")
             raise
-        found = await first_bytes(response["Body"], length + 1)
+        found = await _first_bytes(response["Body"], length + 1)
         return tail_of(found, response.get("ContentRange"), length)
 
     def stat(self, path: str) -> Entry:
@@ -225,7 +225,7 @@ class S3Store(FsspecStore):
             try:
                 self.fs.call_s3("put_object", **self._object(path), Body=body, IfNoneMatch="*")
             except OSError as error:
-                match status_of(error):
+                match _status_of(error):
                     case 412:  # s3fs translates it only for some services
                         return False
                     case 409:  # another conditional PUT of this key is under way, and its outcome decides this one
@@ -273,7 +273,7 @@ class S3Store(FsspecStore):
             try:
                 self.fs.call_s3("delete_object", **self._object(path), IfMatch=head["ETag"])
             except OSError as error:
-                match status_of(error):
+                match _status_of(error):
                     case 412:
                         return False
                     case 404:
@@ -363,7 +363,7 @@ class S3Store(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        code = code_of(error)
+        code = _code_of(error)
         if isinstance(error, FileNotFoundError) or code in _ABSENT:
             if code == "NoSuchBucket":
                 return StoreError(f"{message}; check the bucket's name")
@@ -373,7 +373,7 @@ class S3Store(FsspecStore):
                 f"{message}; it is archived (S3 Glacier): bring it back with `aws s3api restore-object`, and keep the "
                 "table out of lifecycle rules that archive"
             )
-        if status_of(error) == 501 or code == "NotImplemented":
+        if _status_of(error) == 501 or code == "NotImplemented":
             return StoreError(f"{message}; {_NO_CONDITION if action == 'create' else _NO_SUCH_REQUEST}")
         if isinstance(error, PermissionError | NoCredentialsError | PartialCredentialsError) or code in _DENIED:
             return AccessDeniedError(

@@ -111,7 +111,7 @@ def _reader(
         where = store.url_of(file.path)
         with open(file) as source:
             parquet = open_parquet(source, where)
-            groups = choose_groups(parquet, asked, types, partition=file.partition) if asked else None
+            groups = _choose_groups(parquet, asked, types, partition=file.partition) if asked else None
             for batch in read_rows(parquet, target, partition=file.partition, where=where, groups=groups):
                 yield from [batch] if keep is None else _kept(batch, keep)
 
@@ -191,7 +191,7 @@ def _run(source: Callable[[], Iterator[Any]], queue: "Queue[Any]", stop: Event) 
 # --- row groups -------------------------------------------------------------------------------------------------------
 
 
-def choose_groups(
+def _choose_groups(
     parquet: pq.ParquetFile, conditions: Sequence[Condition], types_of: Mapping[str, str], *, partition: Partition
 ) -> list[int]:
     """The numbers of the row groups that may hold rows which fulfil all conditions, by the statistics in the footer.

@@ -67,14 +67,14 @@ def write_frame(
         if sets:
             check_settings(spark, plan)
         if replaced is not None:
-            with balanced(data, plan) as rows:
+            with _balanced(data, plan) as rows:
                 rewrite = Rewrite.of(spark, plan, named=named, snapshot=snapshot, reads=reads)
                 return replace_rows(rewrite, replaced, rows)
         etags = reads.of_table(plan.table_id)
         with once(etags), plan.based_on(etags).begin() as transaction:
             writing = Writing(plan, transaction)
             checked = rows_to_write(data, plan, fills_nulls=fills_nulls) if plan.constraints else data
-            with balanced(checked, plan) as rows:
+            with _balanced(checked, plan) as rows:
                 if plan.constraints:
                     writing.write(rows)
                 else:
@@ -87,13 +87,13 @@ def write_frame(
     return attempt(spark, commit, table, write)
 
 
-SHUFFLED = 3
+_SHUFFLED = 3
 """Bytes of a shuffle for each byte of Parquet: 1.2 were measured for random numbers, 1.5 for numbers, 4 and more for
 texts that repeat. A high estimate: a task cuts a file that would be too large, and nothing joins small files."""
 
 
 @contextmanager
-def balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
+def _balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     """The rows to write within the block, in which the session balances shuffles for files of `target_file_size`.
 
     A task gets the rows of a partition, as many as make one file; if they make more, the task cuts them. Spark measures
@@ -110,7 +110,7 @@ def balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
         for field in df.schema.fields
         if field.name.lower() in partition and not isinstance(field.dataType, NullType)
     ]
-    with holding(df.sparkSession, {**_BALANCED, _SIZE: SHUFFLED * target}):
+    with holding(df.sparkSession, {**_BALANCED, _SIZE: _SHUFFLED * target}):
         yield rebalanced(df, columns)  # Spark drops the hint at once in a session that is not adaptive
 
 

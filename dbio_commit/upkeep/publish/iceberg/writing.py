@@ -149,7 +149,7 @@ class ManifestSink:
     def _add(self, entry: ManifestEntry, span: Span) -> None:
         writer = self._open = self._open or self._writer()
         writer.add(entry, span)
-        if writer.size >= FULL_BYTES:
+        if writer.size >= _FULL_BYTES:
             self._close()
 
     def rewrite(self, before: Before, manifest: Manifest, gone: Collection[str]) -> None:
@@ -252,23 +252,23 @@ def _name(snapshot: SnapshotEntry) -> str:
 # --- which manifests are merged ---------------------------------------------------------------------------------------
 
 
-FULL_BYTES = MOST_MANIFEST_BYTES // 8
+_FULL_BYTES = MOST_MANIFEST_BYTES // 8
 """A publisher begins another manifest at this size."""
 
 _TOGETHER = 10
 """How many manifests of one level become one of the next level."""
 
 
-def level(live: int, length: int) -> int | None:
+def _level(live: int, length: int) -> int | None:
     """The level of a manifest with so many live files; None for one that is large enough to stay."""
-    return None if length >= FULL_BYTES // 2 else int(log10(max(live, 1)))
+    return None if length >= _FULL_BYTES // 2 else int(log10(max(live, 1)))
 
 
 def to_merge(manifests: Sequence[Manifest], new_files: int) -> list[Manifest]:
     """The manifests that are written together with the new files, or by themselves: those of the lowest level that has
     many. So each entry is written once for each level, and a table has few manifests for each level.
     """
-    levels = [level(it.live, it.length) for it in manifests]
-    new = [level(new_files, 0)] if new_files else []
+    levels = [_level(it.live, it.length) for it in manifests]
+    new = [_level(new_files, 0)] if new_files else []
     full = sorted({it for it in levels if it is not None and [*levels, *new].count(it) >= _TOGETHER})
     return [it for it, own in zip(manifests, levels, strict=True) if own == full[0]] if full else []
