@@ -17,7 +17,7 @@ from typing import Any
 import dbio_commit as dbio
 from bench import report
 from bench.measure import Bench, Timing
-from dbio_commit.commit import metadata as schema
+from dbio_commit.log import metadata as schema
 from dbio_commit.log import recall
 from dbio_commit.protocol import names
 from dbio_commit.store.local import LocalStore

@@ -16,18 +16,19 @@ from dbio_commit.base.internal import internal
 from dbio_commit.base.options import Compression, Isolation, Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of
 from dbio_commit.base.progress import Progress, silent
-from dbio_commit.commit.begin import begin, has_committed
+from dbio_commit.commit.begin import Intent, begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.place import Place, path_limits
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.provenance import Labels, Note, SparkRun
-from dbio_commit.commit.roots import open_root, read_snapshot, read_snapshots
+from dbio_commit.commit.roots import abort_pending
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.place import Place, path_limits
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
+from dbio_commit.log.opening import read_snapshot, read_snapshots
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import parse_time
@@ -46,7 +47,7 @@ from dbio_commit.upkeep.diff import Difference, compare_states
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.incremental_copy import update_copy
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
-from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
+from dbio_commit.upkeep.publish import Published, parse_formats, place_of, publish
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
@@ -346,10 +347,7 @@ class Table:
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
         self.refuse_partition()
-        return begin(
-            self.store,
-            self.clock,
-            follow_up=publish_as_set,
+        intent = Intent(
             operation=operation,
             partition_by=partition_by,
             app=app,
@@ -357,9 +355,8 @@ class Table:
             changes_rows=data_change,
             if_match=if_match,
             note=self.note(message, labels),
-            inspector=self.inspector,
-            skipped=has_committed(self.store, self.clock, app),
         )
+        return begin(self.place, intent, skipped=has_committed(self.store, self.clock, app))
 
     def write(
         self,
@@ -436,14 +433,14 @@ class Table:
 
         It can stage, commit or abort here. `Transaction.terms` can be pickled.
         """
-        return Transaction(self.store, self.clock, terms, follow_up=publish_as_set, inspector=self.inspector)
+        return Transaction(self.place, terms)
 
     def abort(self, tid: str) -> None:
         """Aborts a pending transaction of any writer. Raises TransactionStateError if it is committed."""
         self.refuse_partition()
         with suppress(ObjectNotFoundError):  # no table: the directory scope
             prove_store(self.store)
-        until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
+        abort_pending(self.store, self.clock, tid)
 
     @overload
     def delete(
@@ -965,14 +962,7 @@ class Table:
         """What a write needs of the table."""
         is_disk = self.location is not None and self.location.scheme == "file"
         limits = path_limits(is_disk=is_disk, root=self.location.prefix if self.location else "")
-        return Place(
-            store=self.store,
-            clock=self.clock,
-            follow_up=publish_as_set,
-            inspector=self.inspector,
-            limits=limits,
-            run=self.run,
-        )
+        return replace(place_of(self.store, self.clock, self.inspector), limits=limits, run=self.run)
 
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.

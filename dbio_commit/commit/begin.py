@@ -2,24 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.directory_root import left_alone, outer_table, refuse_inside
+from dbio_commit.commit.directory_root import DirectoryRoot, left_alone
 from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
-from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
+from dbio_commit.commit.root import Target
+from dbio_commit.commit.roots import KINDS
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.commit.tids import new_tid, new_uuid
-from dbio_commit.commit.transaction import FollowUp, Transaction
-from dbio_commit.data.footers import Inspector
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.log.directory_log import DirectoryLog
 from dbio_commit.log.listing import until_quiet
+from dbio_commit.log.opening import find_log, outer_table, read_snapshot, refuse_inside
+from dbio_commit.log.table_log import TableLog
 from dbio_commit.protocol import names
 from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
@@ -49,66 +60,94 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
     looked = clock.moment()
     if target := TableRoot(store, clock).find_target(must_be_empty=must_be_empty, looked=looked):
         return target
-    root, outer = store.together(lambda: find_root(store, clock, at_once=True), lambda: outer_table(store))
-    if not isinstance(root, Nothing):
-        return root.target(must_be_empty=must_be_empty, looked=looked)
-    if foreign := [entry.path for entry in root.entries if is_foreign(entry.path)]:
+    found, outer = store.together(lambda: find_log(store, clock, at_once=True), lambda: outer_table(store))
+    if isinstance(found, DirectoryLog):
+        return DirectoryRoot(store, clock).target_in(found, must_be_empty=must_be_empty)
+    if isinstance(found, TableLog):
+        raise ObjectNotFoundError(f"the table at {store.url} was created while it was looked for; look again")
+    if foreign := [entry.path for entry in found.entries if is_foreign(entry.path)]:
         _log.warning("%s: %s", store.url, left_alone(foreign))
-    if root.log.checkpoints:
+    if found.log.checkpoints:
         raise InvalidInputError(
             f"{store.url} holds only the checkpoint of an adoption that did not come to its end; it would count in a "
-            f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
+            f"new table: bring back the files that {names.checkpoint(found.log.last_checkpoint)} names, or write to "
             "another path"
         )
     refuse_inside(store, outer)
     return Target(scope=None, looked=looked)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a transaction is to do.
+
+    Raises InvalidInputError for an application or an etag that can be none, and for other operations than "rewrite"
+    without `changes_rows`.
+    """
+
+    operation: Operation = "append"
+    partition_by: Sequence[str] | None = None
+    """The partition columns. None are those of the table."""
+    app: AppVersion | None = None
+    must_be_empty: bool = False
+    """It requires a table without commits."""
+    if_match: str | None = None
+    """It requires a table whose data has not changed since that etag."""
+    last_erasure: str | None = None
+    """As in `Terms`."""
+    sets: Settings = field(default_factory=dict)
+    """Changes of settings, checked. Rows that are there already must keep the constraints in them."""
+    changes_rows: bool = True
+    """If not, the marker of a rewrite records that the rows stay the same."""
+    note: Note = NO_NOTE
+    """The commit's message and labels."""
+
+    def __post_init__(self) -> None:
+        check_app(self.app)
+        check_etag(self.if_match)
+        if not self.changes_rows and self.operation != "rewrite":
+            raise InvalidInputError(f"operation {self.operation!r} changes rows: data_change=False is for a rewrite")
+
+    def at(self, place: Place, target: Target) -> "Intent":
+        """The same with the partition columns that it gives the table, and as an overwrite if it needs to be one.
+
+        Raises SchemaMismatchError, InvalidInputError.
+        """
+        found, asked = self, self.partition_by
+        if self.operation == "append" and has_free_layout(place, target, asked, must_be_empty=self.must_be_empty):
+            found = replace(self, operation="overwrite", must_be_empty=True)
+        columns = choose_partition_columns(target, asked, where=place.url, overwrites=found.operation == "overwrite")
+        return replace(found, partition_by=columns)
+
+
 def begin(
-    store: Store,
-    clock: Clock,
+    place: Place,
+    intent: Intent,
     *,
-    follow_up: FollowUp,
-    operation: Operation = "append",
-    partition_by: Sequence[str] | None = None,
-    app: AppVersion | None = None,
-    must_be_empty: bool = False,
-    if_match: str | None = None,
-    last_erasure: str | None = None,
     target: Target | None = None,
-    inspector: Inspector | None = None,
-    skipped: bool = False,
-    sets: Settings | None = None,
     claims: bool = True,
-    changes_rows: bool = True,
-    note: Note = NO_NOTE,
+    skipped: bool = False,
 ) -> Transaction:
     """Creates the table if there is none, and claims a tid.
 
-    - `must_be_empty` requires a table without commits.
-    - `if_match` requires a table whose data has not changed since that etag.
-    - `last_erasure` is as in `Terms`.
     - `target` is the result of `look`, if the caller has it.
-    - `skipped` is the result of `has_committed`.
-    - `sets` are changes of settings, checked. Rows that are there already must keep the constraints in them.
     - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
-    - Without `changes_rows`, the marker of a rewrite records that the rows stay the same.
-    - `follow_up` is called after the commit.
-    - `note` has the commit's message and labels.
+    - `skipped` is the result of `has_committed`.
 
     Raises SchemaMismatchError for other partition columns than the table's; TableExistsError; CommitConflictError if
     `if_match` names a commit and there is no table; UnsupportedStoreError if the store has no put-if-absent.
     """
-    application, if_match = check_app(app), check_etag(if_match)
+    store, clock = place.store, place.clock
     every = checkpoint_every()
-    if not changes_rows and operation != "rewrite":
-        raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
-    target = target or look(store, clock, must_be_empty=must_be_empty)
-    if operation == "append" and has_free_layout(store, clock, target, partition_by, must_be_empty=must_be_empty):
-        operation, must_be_empty = "overwrite", True
-    columns = choose_partition_columns(target, partition_by, where=store.url, overwrites=operation == "overwrite")
+    target = target or look(store, clock, must_be_empty=intent.must_be_empty)
+    intent = intent.at(place, target)
+    application, if_match, columns = (
+        check_app(intent.app),
+        check_etag(intent.if_match),
+        tuple(intent.partition_by or ()),
+    )
     moves = target.partition_columns not in (None, columns)
-    sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
+    sets = {**intent.sets, **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
     creates = target.scope is None
     if moves:
         _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts every other "
@@ -137,25 +176,25 @@ def begin(
         )
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
-    provenance = provenance_of(note, change(target.metadata.settings, sets))
+    provenance = provenance_of(intent.note, change(target.metadata.settings, sets))
     began = clock.moment()  # before its start marker: a process that waits for the marker counts on that
     terms = Terms(
         tid="",
-        operation=operation,
+        operation=intent.operation,
         scope=scope,
         origin=target.origin,
         provenance=provenance,
         partition_columns=columns,
         app=application,
-        must_be_empty=must_be_empty,
+        must_be_empty=intent.must_be_empty,
         if_match=if_match,
-        last_erasure=last_erasure,
+        last_erasure=intent.last_erasure,
         commit_id="",
         job=job,
         began=began,
         metadata=target.metadata,
         sets=sets,
-        changes_rows=changes_rows,
+        changes_rows=intent.changes_rows,
         creates=creates,
         checkpoint_every=every,
         skipped=skipped,
@@ -163,7 +202,7 @@ def begin(
     )
     tid = root.claim(target, None if moves else columns, terms.begun) if claims else new_tid(clock)
     terms = replace(terms, tid=tid, commit_id=new_uuid(clock))
-    return Transaction(store, clock, terms, follow_up=follow_up, inspector=inspector)
+    return Transaction(place, terms)
 
 
 def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
@@ -207,12 +246,7 @@ def choose_partition_columns(
 
 
 def has_free_layout(
-    store: Store,
-    clock: Clock,
-    target: Target,
-    partition_by: str | Sequence[str] | None,
-    *,
-    must_be_empty: bool,
+    place: Place, target: Target, partition_by: str | Sequence[str] | None, *, must_be_empty: bool
 ) -> bool:
     """Whether a first write changes the partition columns of a table to these: an earlier first write has failed.
 
@@ -226,7 +260,7 @@ def has_free_layout(
     asked = names.check_partition_columns(partition_by)
     if _are_same(asked, own) or not (asked or must_be_empty):
         return False
-    found = read_snapshot(store, clock)
+    found = read_snapshot(place.store, place.clock)
     return not found.tids and not found.log.pending
 
 

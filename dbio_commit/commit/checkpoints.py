@@ -10,7 +10,6 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, Objec
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import (
     AtOnce,
     Brief,
@@ -19,6 +18,7 @@ from dbio_commit.log.listing import (
     read_descriptor,
     until_quiet,
 )
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.settled import Oldest, read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import snapshot_of_parts

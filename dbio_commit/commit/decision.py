@@ -10,7 +10,6 @@ covers them. So:
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from dbio_commit.base.clock import Clock
@@ -26,7 +25,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.tids import new_uuid
-from dbio_commit.log.listing import read_checkpoint, read_descriptor, until_quiet
+from dbio_commit.log.listing import has_start, read_checkpoint, read_commit, read_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
@@ -73,11 +72,6 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
     return mine
 
 
-def has_start(store: Store, tid: str, directory: str = "") -> bool:
-    """Whether the start marker is there. If it is gone, the transaction is decided: vacuum purges it first."""
-    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
-
-
 def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     """The commit marker, if this transaction put it. Raises ObjectNotFoundError.
 
@@ -94,16 +88,6 @@ def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> Com
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
         return covered  # the abort came after vacuum had purged our commit marker, and decides nothing
     raise _lost(store, path, found)
-
-
-def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> CommitMarker | None:
-    """The commit marker; None if it is absent, or if it `may_be_empty` and is.
-
-    Raises CorruptMarkerError."""
-    with suppress(ObjectNotFoundError):
-        body = store.get(path)
-        return decode_commit(body, where=store.url_of(path)) if body or not may_be_empty else None
-    return None
 
 
 def _covered_commit(store: Store, tid: str) -> CommitMarker | None:

@@ -1,19 +1,16 @@
 """The interface of both scopes: what a transaction asks of a table, or of a directory without a descriptor."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dbio_commit.base.clock import Clock, Moment
-from dbio_commit.base.errors import InvalidInputError, TableExistsError, TransactionAbortedError, UnsupportedStoreError
+from dbio_commit.base.errors import TableExistsError, TransactionAbortedError, UnsupportedStoreError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.draft import Draft, Terms
-from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.origin import Origin
@@ -50,35 +47,15 @@ _log = get_logger(__name__)
 
 
 class Root(ABC):
-    """Where the markers that decide are. `open_root` finds the kind; a transaction keeps the one it began with."""
+    """Where the markers that decide are. A transaction keeps the kind that it began with (`roots.KINDS`).
+
+    The calls need no read before them, and list no more than they say.
+    """
 
     scope: ClassVar[Scope]
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store, self.clock = store, clock
-
-    # --- read -----------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        """The state now, or as of then. Raises ObjectNotFoundError if vacuum overtook the read: open the root again."""
-
-    @abstractmethod
-    def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
-        """What a transaction would write to. Raises TableExistsError if `must_be_empty` and there are commits."""
-
-    @abstractmethod
-    def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
-        """The logs, by the directory that each decides about, and the checkpoint that covers a part of them."""
-
-    @abstractmethod
-    def abort_pending(self, tid: str) -> None:
-        """Aborts a transaction of any writer.
-
-        Raises InvalidInputError if nothing is known of the tid, TransactionStateError if it is committed.
-        """
-
-    # --- write: these need no read before them, and list no more than they say ---------------------------------------
 
     @abstractmethod
     def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
@@ -172,9 +149,4 @@ class Root(ABC):
     def table_exists(self) -> TableExistsError:
         return TableExistsError(
             f"there is a table at {self.store.url} already; use mode append or overwrite, or another path"
-        )
-
-    def unknown_transaction(self, tid: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"{self.store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
         )

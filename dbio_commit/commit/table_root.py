@@ -1,6 +1,6 @@
 """The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,10 +22,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.applications import abort_superseded, has_version, is_committed
 from dbio_commit.commit.decision import (
     PUT_ATTEMPTS,
-    abort_many,
     abort_transaction,
     commit_once,
-    decided_long_ago,
     find_decision,
     read_own,
     unknown,
@@ -33,16 +31,6 @@ from dbio_commit.commit.decision import (
 )
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
-from dbio_commit.commit.metadata import (
-    Seen,
-    forget_holder,
-    free_turn,
-    look_at_table,
-    look_at_turns,
-    remember_metadata,
-    remember_state,
-    remembered_id,
-)
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
@@ -50,23 +38,25 @@ from dbio_commit.commit.state_after import ends_appends, has_new_columns, metada
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.turns import TRUST_S, end_blind, end_others, take_turn, wait_for_layout
 from dbio_commit.log.listing import (
-    read_checkpoint,
-    read_descriptor,
-    refuse_dropped,
     refuse_other_table,
     unread,
-    until_quiet,
+)
+from dbio_commit.log.metadata import (
+    Seen,
+    forget_holder,
+    free_turn,
+    look_at_table,
+    look_at_turns,
+    remember_metadata,
+    remembered_id,
 )
 from dbio_commit.log.recall import holding
-from dbio_commit.log.settled import Settled, read_settled
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.table_state import table_history, table_snapshot
+from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.etag import refuse_changed
-from dbio_commit.protocol.history import History
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitMarker, encode_commit
@@ -96,41 +86,16 @@ class TableRoot(Root):
     refer_above = MAX_BYTES
     """A marker that is larger, in bytes, names transactions instead of the paths that it removes. Tests set less."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        log: Log | None = None,
-        *,
-        looked: Moment | None = None,
-        passing_over: Collection[int] = (),
-        base: Checkpoint | None = None,
-    ) -> None:
-        """`looked` is a moment before the log was listed. `passing_over` are the numbers of checkpoints that are left
-        out, since they cannot be read. `base` takes the place of the newest one."""
+    def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(store, clock)
-        self._looked = looked
-        self._listed, self._passing_over, self._base = log, passing_over, base
         self._claimed: str | None = None
         self._in_doubt = False
 
-    # --- read -----------------------------------------------------------------------------------------------------
-
-    def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        settled = self.settled()
-        found = table_snapshot(self.store, settled, as_of=as_of, ignore_corrupt=ignore_corrupt)
-        if self._looked and as_of is None and not ignore_corrupt:
-            remember_state(self.store, self.clock, settled, found.metadata, self._looked)
-        return found
-
-    def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
-        target = self.find_target(must_be_empty=must_be_empty, looked=looked)
-        if target is None:
-            raise ObjectNotFoundError(f"{self.store.url_of(names.DESCRIPTOR)} has gone: the table was deleted")
-        return target
-
     def find_target(self, *, must_be_empty: bool, looked: Moment) -> Target | None:
-        """As `target`, or None if there is no table."""
+        """What a transaction would write to; None if there is no table.
+
+        Raises TableExistsError if `must_be_empty` and there are commits.
+        """
         seen = self._look()
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
@@ -149,58 +114,11 @@ class TableRoot(Root):
             looked=looked,
         )
 
-    def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
-        log = self._log()
-        return {"": log}, self._read_checkpoint(log)
-
-    def abort_pending(self, tid: str) -> None:
-        log = self._log()
-        if tid in self._read_checkpoint(log).covered and tid not in log.committed:
-            raise decided_long_ago(self.store, tid)
-        if tid not in log.started and tid not in log.committed:
-            raise self.unknown_transaction(tid)
-        if failure := abort_many(self.store, self.clock, [tid])[tid]:
-            raise failure
-
-    def _read_checkpoint(self, log: Log) -> Checkpoint:
-        return read_checkpoint(self.store, log, table_id=read_descriptor(self.store, log).id)
-
-    def history(self, *, before: History | None = None) -> History:
-        """Every commit that the log and its checkpoint still hold, for readers that go through them one by one.
-
-        `before` is an earlier history: what it has read of a large table need not be read again.
-        """
-        return table_history(self.store, self.settled(), now=self.clock.now(), before=before)
-
-    def settled(self) -> Settled:
-        """The whole log as one state, for a snapshot and for callers that need all of it."""
-        return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over, base=self._base)
-
-    def settled_now(self) -> Settled:
-        """As `settled`, of the log as it is listed now. Raises TableNotFoundError."""
-        return self._read_now(TableRoot.settled)
-
-    def _log(self) -> Log:
-        return self._listed or parse_log(self.store.list_log())
-
     def _look(self) -> Seen | None:
         return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
-        return self._read_now(TableRoot.snapshot)
-
-    def _read_now(self, what: Callable[["TableRoot"], _T]) -> _T:
-        def read() -> _T:
-            looked = self.clock.moment()
-            log = parse_log(self.store.list_log())
-            refuse_dropped(self.store, log)
-            if log.descriptor is None:
-                raise TableNotFoundError(
-                    f"{self.store.url_of(names.DESCRIPTOR)} has gone: the table was deleted; begin again"
-                )
-            return what(TableRoot(self.store, self.clock, log, looked=looked))
-
-        return until_quiet(self.store, read)
+        return table_now(self.store, self.clock, TableLog.snapshot)
 
     # --- write ----------------------------------------------------------------------------------------------------
 
@@ -523,7 +441,7 @@ class TableRoot(Root):
             nonlocal had
             new = unread(self.store, log, remembered_id(self.store, self.clock)) - had
             if len(new) > AHEAD_MARKERS or sum(entry.size for entry in new) > AHEAD_BYTES:
-                self.settled_now()
+                table_now(self.store, self.clock, TableLog.settled)
                 had |= new
 
         return read_ahead

@@ -4,7 +4,8 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
@@ -12,7 +13,6 @@ from typing import Any, Self
 
 from msgspec import structs
 
-from dbio_commit.base.clock import Clock
 from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import (
     AccessDeniedError,
@@ -30,26 +30,28 @@ from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.provenance import Labels, amended
 from dbio_commit.commit.roots import KINDS
-from dbio_commit.data.footers import Footer, Inspector
+from dbio_commit.data.footers import Footer
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.doubtful import FILES_WITH_IDS, FILES_WITH_OWN_IDS
+from dbio_commit.protocol.doubtful import (
+    DECIDING,
+    DOUBTFUL_FILES,
+    FILES_WITH_IDS,
+    FILES_WITH_OWN_IDS,
+    RESTORED_FILES,
+)
 from dbio_commit.protocol.field_ids import FieldIds
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given
 from dbio_commit.protocol.settings import Settings, gives_field_ids
-from dbio_commit.store import Store
 
 _log = get_logger(__name__)
-
-
-FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
-"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
-that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
 
 
 class _State(Enum):
@@ -59,7 +61,7 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
-@internal("__init__", "inspector", "record_clustering", "require_files")
+@internal("__init__", "inspector", "record_clustering", "record_copies", "require_files")
 class Transaction:
     """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
@@ -72,29 +74,27 @@ class Transaction:
     terms: Terms
     """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
-    def __init__(
-        self, store: Store, clock: Clock, terms: Terms, *, follow_up: FollowUp, inspector: Inspector | None = None
-    ) -> None:
+    def __init__(self, place: Place, terms: Terms) -> None:
         self.terms = terms
-        self._follow_up = follow_up
-        self.inspector = inspector
-        """Reads the footers of the files before the commit. None takes the files as they are."""
+        self._place = place
+        self.inspector = place.inspector
+        """As in `Place`."""
         self._footers: dict[str, Footer] = {}
-        self._store = store
-        self._clock = clock
-        self._root = KINDS[terms.scope](store, clock)
+        self._store, self._clock = place.store, place.clock
+        self._root = KINDS[terms.scope](place.store, place.clock)
         self._state = _State.OPEN
-        self._checks = FileChecks(terms, store.url)
+        self._checks = FileChecks(terms, place.url)
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._unseen: set[str] = set()  # files that were added, whose footers are to be read
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
         self._clustered: Sequence[str] = ()
+        self._copies: Mapping[str, int] = {}
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
-        self._attempt = clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
+        self._attempt = place.clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
 
     def __repr__(self) -> str:
         terms = self.terms
@@ -184,6 +184,14 @@ class Transaction:
         self._require_open("record columns")
         self._clustered = columns
 
+    def record_copies(self, *, restored: int | None = None, doubtful: int = 0) -> None:
+        """Of the new files: how many a restore has copied, and how many are copies of doubtful files (`doubtful`)."""
+        self._require_open("record copies")
+        self._copies = {
+            **({} if restored is None else {RESTORED_FILES: restored}),
+            **({DOUBTFUL_FILES: doubtful} if doubtful else {}),
+        }
+
     def vouch_for_rows(self) -> None:
         """The caller has checked that the rows of its files keep the table's constraints.
 
@@ -250,7 +258,8 @@ class Transaction:
         """Makes all new files live, and removes the removed ones, at once.
 
         `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
-        the new files. `metrics` are recorded beside the commit's own. `message` replaces the message that was given
+        the new files. `metrics` are recorded beside the commit's own; those by which readers decide are refused.
+        `message` replaces the message that was given
         when the transaction began, and `labels` add to the labels.
 
         Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
@@ -259,30 +268,62 @@ class Transaction:
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
-        begun: list[Callable[[], None]] = []
-        began_s = self._clock.monotonic()
+        if own := next((name for name in DECIDING if name in (metrics or {})), None):
+            raise InvalidInputError(f"the metric {own} is counted by dbio itself, and readers rely on it; leave it out")
+        after, began_s = _After(self._place), self._clock.monotonic()
         provenance = amended(self.terms.provenance, message, labels)
-        try:
-            files = self._complete_files()
-            schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
-            self._checks.check_partitions(files, schema, self._footers)
-            if not self._rows_are_checked:
-                self._checks.check_rows(files, schema)
-            draft = Draft(
-                terms=self.terms,
-                files=files,
-                schema=schema,
-                rewritten=self._removed,
-                whole=self._whole,
-                clustered=self._clustered,
-                read=self._read,
-                replaced=self._replaced,
-                counted={**(metrics or {}), **self._with_ids()},
-                provenance=provenance,
-                began_s=began_s,
-                beside=lambda settings: begun.append(self._follow_up(self._store, self._clock, settings)),
-            )
+        with self._deciding():
+            draft = self._checked_draft(schema, metrics or {}, provenance, began_s, after)
             commit = self._root.commit(draft)
+        if commit.skipped:
+            self._try_abort()
+            self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit
+        else:
+            self._state = _State.COMMITTED
+            self._refuse_other_files(commit, draft)
+            commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
+            if self.terms.is_table:
+                written = marker_bytes(commit.marker)
+                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
+                after.go_on(commit.settings)
+        _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
+                  commit.added_files, commit.removed_files)  # fmt: skip
+        return commit
+
+    def _checked_draft(
+        self,
+        schema: Mapping[str, Any] | None,
+        metrics: Mapping[str, int],
+        provenance: Provenance | None,
+        began_s: float,
+        after: "_After",
+    ) -> Draft:
+        """What it commits, with its files complete, and checked."""
+        files = self._complete_files()
+        schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
+        self._checks.check_partitions(files, schema, self._footers)
+        if not self._rows_are_checked:
+            self._checks.check_rows(files, schema)
+        return Draft(
+            terms=self.terms,
+            files=files,
+            schema=schema,
+            rewritten=self._removed,
+            whole=self._whole,
+            clustered=self._clustered,
+            read=self._read,
+            replaced=self._replaced,
+            counted={**metrics, **self._copies, **self._with_ids()},
+            provenance=provenance,
+            began_s=began_s,
+            beside=after.look,
+        )
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Notes whether a commit that raises an error may be decided, and aborts if nothing can be."""
+        try:
+            yield
         except StoreError as error:
             if self._state is _State.UNKNOWN:
                 raise CommitStateUnknownError(
@@ -297,21 +338,6 @@ class Transaction:
         except Exception:
             self._try_abort()
             raise
-        if commit.skipped:
-            self._try_abort()
-            self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit
-        else:
-            self._state = _State.COMMITTED
-            self._refuse_other_files(commit, draft)
-            commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
-            if self.terms.is_table:
-                written = marker_bytes(commit.marker)
-                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
-                follow_up = begun[0] if begun else self._follow_up(self._store, self._clock, commit.settings)
-                follow_up()
-        _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
-                  commit.added_files, commit.removed_files)  # fmt: skip
-        return commit
 
     def abort(self) -> None:
         """Decides that nothing is committed, and deletes the new files as far as possible.
@@ -432,6 +458,22 @@ class Transaction:
                 "with other files than those that were staged here; see "
                 f"`{command('dbio', 'show', self._store.url, self.tid)}`"
             )
+
+
+class _After:
+    """What follows the commit. It may look beside the last request of the commit, before that is known to stand."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._rest: Callable[[], None] | None = None
+
+    def look(self, settings: Settings | None) -> Callable[[], None]:
+        self._rest = self._place.follow_up(self._place.store, self._place.clock, settings)
+        return self._rest
+
+    def go_on(self, settings: Settings | None) -> None:
+        """Does the rest, and looks first if nobody has."""
+        (self._rest or self.look(settings))()
 
 
 def _timed(commit: Commit, commit_ms: int) -> Commit:

@@ -12,8 +12,8 @@ from dbio_commit.base.errors import (
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, has_start
-from dbio_commit.log.listing import read_begun, read_last_turn, read_markers, read_turn, refuse_other_table
+from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction
+from dbio_commit.log.listing import has_start, read_begun, read_last_turn, read_markers, read_turn, refuse_other_table
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry

@@ -5,10 +5,11 @@ from datetime import datetime
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.commit.roots import TableRoot, open_root
 from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.position import Start
 from dbio_commit.log.listing import refuse_dropped, until_quiet
+from dbio_commit.log.opening import open_log
+from dbio_commit.log.table_log import TableLog
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.log import parse_log
@@ -37,9 +38,9 @@ class Follower:
         return self._seen[1]
 
     def _read(self) -> History:
-        root = open_root(self._store, self._clock)
-        if isinstance(root, TableRoot):
-            return root.history(before=self._seen[1] if self._seen else None)
+        found = open_log(self._store, self._clock)
+        if isinstance(found, TableLog):
+            return found.history(before=self._seen[1] if self._seen else None)
         raise InvalidInputError(
             f"{self._store.url} is no dbio table, and its markers record no history that can be followed; make it one "
             "with `dbio adopt`"

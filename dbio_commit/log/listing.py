@@ -306,6 +306,21 @@ def read_marker(store: Store, entry: Entry) -> bytes:
     return store.get(entry.path)
 
 
+def has_start(store: Store, tid: str, directory: str = "") -> bool:
+    """Whether the start marker is there. If it is gone, the transaction is decided: vacuum purges it first."""
+    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
+
+
+def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> CommitMarker | None:
+    """The commit marker; None if it is absent, or if it `may_be_empty` and is.
+
+    Raises CorruptMarkerError."""
+    with suppress(ObjectNotFoundError):
+        body = store.get(path)
+        return decode_commit(body, where=store.url_of(path)) if body or not may_be_empty else None
+    return None
+
+
 def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
     """The objects that this process has not read yet: of the newest checkpoint, and of the commit markers that this
     checkpoint does not cover.

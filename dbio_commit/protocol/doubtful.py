@@ -17,6 +17,10 @@ FILES_WITH_OWN_IDS = "numFilesWithOwnIds"
 """How many of these files have the ids of `field_ids`, or none."""
 DOUBTFUL_FILES = "numDoubtfulFiles"
 """The metric of commits with copies of files that were doubtful in the table from which they come."""
+RESTORED_FILES = "numRestoredFiles"
+"""The metric of restores: how many files are copies of removed ones."""
+DECIDING = (FILES_WITH_IDS, FILES_WITH_OWN_IDS, DOUBTFUL_FILES, RESTORED_FILES)
+"""The metrics by which readers decide. Only `Transaction` records them, and no caller's metrics have such names."""
 
 
 def doubtful_files(
@@ -40,7 +44,7 @@ def _is_doubtful(commit: Decided, spellings: dict[str, str], columns_of: Columns
     if info is None or info.operation == "adopt":
         return True
     metrics = info.metrics
-    if metrics.get("numRestoredFiles") or metrics.get(DOUBTFUL_FILES):
+    if metrics.get(RESTORED_FILES) or metrics.get(DOUBTFUL_FILES):
         return True
     if metrics.get(FILES_WITH_IDS, 0) > metrics.get(FILES_WITH_OWN_IDS, 0):
         return True

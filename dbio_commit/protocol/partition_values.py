@@ -218,6 +218,6 @@ def unread(url: str, column: str, why: str) -> InvalidInputError:
     return InvalidInputError(
         f"the directory of {url} names no value of the column {column!r} on which readers agree: {why}. The "
         "other columns of the file can be read. Write its rows into the partition where they belong and remove the "
-        'file, in one transaction, as OPERATIONS.md shows under "A partition value that is none"; or restore the state '
-        "of the table before the file came"
+        'file, in one transaction, as OPERATIONS.md shows under "A partition value that readers do not agree on"; or '
+        "restore the state of the table before the file came"
     )

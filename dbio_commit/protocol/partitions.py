@@ -54,7 +54,8 @@ def replaced_files(live: Sequence[DataFile], replaced: Iterable[Partition], type
                 "with commit(schema=…)"
                 if unknown
                 else "readers do not agree which value the name of its directory means. Put the file right first, as "
-                'OPERATIONS.md shows under "A partition value that is none", or overwrite that directory, too: '
+                'OPERATIONS.md shows under "A partition value that readers do not agree on", or overwrite that '
+                "directory, too: "
                 f"transaction.overwrite_partition({dict(file.partition)})"
             )
             raise InvalidInputError(f"{file.path!r} may or may not lie in a partition that is replaced: {why}")

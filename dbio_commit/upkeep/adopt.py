@@ -20,13 +20,12 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
-from dbio_commit.commit.directory_root import outer_table, refuse_inside
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
 from dbio_commit.data.parquet import not_parquet
+from dbio_commit.log.opening import outer_table, read_snapshot, refuse_inside
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import look_at_all
 from dbio_commit.protocol import names

@@ -15,11 +15,13 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
 from dbio_commit.base.texts import command
-from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.data.footers import look_at
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log import lost_markers
+from dbio_commit.log.directory_log import DirectoryLog
 from dbio_commit.log.listing import Markers, read_begun_of, read_markers, until_quiet
+from dbio_commit.log.opening import open_log
+from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.log.table_state import check_partitions, table_snapshot
 from dbio_commit.log.unlike import find_wrong
 from dbio_commit.protocol import names
@@ -212,8 +214,8 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> list[str]:
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
-    root = open_root(store, clock)
-    found = _look_at_table(root) if isinstance(root, TableRoot) else _look_at_directories(root)
+    root = open_log(store, clock)
+    found = _look_at_table(root) if isinstance(root, TableLog) else _look_at_directories(root)
     files, now = found.files, clock.now()
     report = CheckReport(
         url=store.url,
@@ -302,7 +304,7 @@ class _Found:
                 self.without_statistics[path] = self.without_statistics.get(path, 0) + len(marker.added)
 
 
-def _look_at_table(root: TableRoot) -> _Found:
+def _look_at_table(root: TableLog) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
     refuse_losses(store, settled.log, settled.checkpoint)  # also those that no reader has needed yet
@@ -330,7 +332,8 @@ def _look_at_table(root: TableRoot) -> _Found:
         by_path = {names.committed(tid): marker for tid, marker in own.items()}
         found.look_for_statistics(store, settled.markers, by_path, checked=checked)
     if found.files.is_doubtful():
-        found.files.judge_again(table_snapshot(store, root.settled_now(), ignore_corrupt=True, unchecked=True))
+        again = table_now(store, root.clock, TableLog.settled)
+        found.files.judge_again(table_snapshot(store, again, ignore_corrupt=True, unchecked=True))
     found.unkept_statistics = _unkept(store, root.scope, settled.markers)
     if parts := Entries(it.entry for it in useless_parts(log, checkpoint)):
         found.files.garbage[Reason.PART] = parts
@@ -383,7 +386,7 @@ def _look_for_lost_markers(
     found.lost_markers = {tid: why for tid, why in probable.items() if whole.get(tid)} | dict(certain)
 
 
-def _look_at_directories(root: DirectoryRoot) -> _Found:
+def _look_at_directories(root: DirectoryLog) -> _Found:
     store, directories = root.store, root.directories
     logs = [it.log for it in directories.values()]
     committed = [entry for log in logs for entry in log.committed.values()]

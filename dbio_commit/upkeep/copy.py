@@ -21,11 +21,11 @@ from dbio_commit.base.errors import (
     TableExistsError,
 )
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_descriptor, read_last_erasure, read_last_turn
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
@@ -40,8 +40,8 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
 from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.copy_place import claim, clear, has_all, take_over
-from dbio_commit.upkeep.publish import publish_as_set, try_to_publish
-from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies
+from dbio_commit.upkeep.publish import place_of, try_to_publish
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, stage_copies
 
 _DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
 
@@ -169,20 +169,15 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
     copied, doubtful = Copied(), 0
-    with begin(
-        target,
-        clock,
-        follow_up=publish_as_set,
-        partition_by=then.partition_columns,
-        must_be_empty=True,
-        sets=settings,
-    ) as transaction:
+    intent = Intent(partition_by=then.partition_columns, must_be_empty=True, sets=settings)
+    with begin(place_of(target, clock), intent) as transaction:
         for some in then.slices():
             copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
             doubtful += doubtful_among(some.files, then)
         transaction.vouch_for_rows()  # they are the rows of then
         refuse_copy_of_erased(source, then.table_id, last_erasure, "nothing was committed: copy again")
-        commit = transaction.commit(then.schema, metrics=metrics_of(doubtful))
+        transaction.record_copies(doubtful=doubtful)
+        commit = transaction.commit(then.schema)
     return CopyReport(
         url=target.url,
         tid=commit.tid,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import with_sizes
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Decided, recorded_rows

@@ -21,12 +21,11 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.shown import Shown
 from dbio_commit.commit.decision import abort_all
-from dbio_commit.commit.directory_root import check_directories, refuse_nested
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.late import Late
 from dbio_commit.log.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
+from dbio_commit.log.opening import check_directories, read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint

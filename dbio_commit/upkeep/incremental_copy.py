@@ -21,14 +21,14 @@ from dbio_commit.base.errors import (
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.begin import begin
+from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.listing import read_begun
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, recorded_files
@@ -41,8 +41,8 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
 from dbio_commit.upkeep.copy import CopyReport, refuse_copy_of_erased, refuse_source
-from dbio_commit.upkeep.publish import publish_as_set
-from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, metrics_of, stage_copies, suffix_of
+from dbio_commit.upkeep.publish import place_of
+from dbio_commit.upkeep.staged_copies import Copied, doubtful_among, stage_copies, suffix_of
 from dbio_commit.upkeep.walk import groups_of, list_levels
 
 _log = get_logger(__name__)
@@ -101,7 +101,8 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     transaction.vouch_for_rows()  # they are rows of the original
     doubtful = doubtful_among([file for file, _ in changes.came], now)
     refuse_copy_of_erased(source, now.table_id, last_erasure, "nothing was committed: copy again")
-    commit = transaction.commit(now.schema, metrics=metrics_of(doubtful))
+    transaction.record_copies(doubtful=doubtful)
+    commit = transaction.commit(now.schema)
     if commit.skipped:
         raise CommitConflictError(f"another process has copied to {target.url} meanwhile; copy again")
     commits = len(had.tids) + 1 if had else 1
@@ -246,20 +247,19 @@ def _begin(
     if had and had.partition_columns != now.partition_columns:
         operation = "overwrite"
 
+    place = place_of(target, clock)
+    intent = Intent(
+        operation=operation,
+        partition_by=now.partition_columns,
+        app=(app.id, app.version),
+        must_be_empty=is_first,
+        if_match=had.etag if had and not is_first else None,
+        sets=sets,
+        note=Note(message=f"copy of the state {now.tid}"),
+    )
+
     def start(*, claims: bool) -> Terms:
-        return begin(
-            target,
-            clock,
-            follow_up=publish_as_set,
-            operation=operation,
-            partition_by=now.partition_columns,
-            app=(app.id, app.version),
-            must_be_empty=is_first,
-            if_match=had.etag if had and not is_first else None,
-            sets=sets,
-            claims=claims,
-            note=Note(message=f"copy of the state {now.tid}"),
-        ).terms
+        return begin(place, intent, claims=claims).terms
 
     terms, is_taken_up = None, False
     if left := _find_interrupted(target, clock, had, app) if had else None:
@@ -271,7 +271,7 @@ def _begin(
         terms = start(claims=True)
     # If the interrupted run is still alive, each of the two recognizes what the other has committed
     terms = replace(terms, commit_id=terms.job)
-    transaction = Transaction(target, clock, terms, follow_up=publish_as_set)
+    transaction = Transaction(place, terms)
     transaction.keep_partitions()
     return transaction, _copied_by(target, terms.tid) if is_taken_up else {}
 

@@ -9,8 +9,9 @@ from enum import StrEnum
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.roots import TableRoot, open_root
 from dbio_commit.log.listing import read_begun, read_descriptor, read_markers, until_quiet
+from dbio_commit.log.opening import open_log
+from dbio_commit.log.table_log import TableLog
 from dbio_commit.log.table_state import table_snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
@@ -67,7 +68,7 @@ def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionRepo
 
 
 def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
-    root = open_root(store, clock)
+    root = open_log(store, clock)
     logs, checkpoint = root.logs()
     for covered in checkpoint.whole([tid]):
         return _of_checkpoint(store, covered)
@@ -78,7 +79,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
             f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
             "what is pending"
         )
-    table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableRoot) else None
+    table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableLog) else None
     read = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
     if read.strange:
         raise InvalidInputError(
@@ -87,7 +88,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         )
     found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
-    if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
+    if isinstance(root, TableLog) and any(marker.removed_tids for marker in markers.values()):
         snapshot = table_snapshot(store, root.settled(), ignore_corrupt=True, unchecked=True)
         markers |= {"": it.marker for it in snapshot.whole([tid])}  # noqa: B035  (one, or too new)
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}

@@ -16,7 +16,6 @@ from dbio_commit.base.errors import CheckpointLostError, InvalidInputError, Obje
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import TableRoot
 from dbio_commit.log.listing import (
     is_of_table,
     read_checkpoint,
@@ -26,6 +25,7 @@ from dbio_commit.log.listing import (
     until_quiet,
 )
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_log import TableLog
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, Checkpoint
 from dbio_commit.protocol.commits import latest
@@ -228,7 +228,7 @@ class _Sources:
     def from_older(self) -> Rebuild:
         """The newest intact checkpoint, or none, with the markers that it does not cover."""
         broken = frozenset({*self.unreadable, *(it.root.number for it in self.damaged)})
-        snapshot = TableRoot(self.store, self.clock, self.log, passing_over=broken).snapshot()
+        snapshot = TableLog(self.store, self.clock, self.log, passing_over=broken).snapshot()
         self._check_all(snapshot, max(broken))
         base = snapshot.checkpoint
         used = [f"{names.checkpoint(base.number)} and the commit markers" if base.number else "the commit markers"]
@@ -294,7 +294,7 @@ class _Sources:
         stored = StoredCommits(known.reader, state.parts)
         known_since = latest(root.known_since, known_since)
         base = replace(root, commits=stored.all, known_since=known_since, parts=(), dropped=(), cuts=(), state=None)
-        reading = TableRoot(self.store, self.clock, self.log, passing_over=frozenset(above), base=base)
+        reading = TableLog(self.store, self.clock, self.log, passing_over=frozenset(above), base=base)
         snapshot = reading.snapshot()
         if snapshot.log.checkpoint_after(root.number) != known.number:
             raise ObjectNotFoundError(f"{self.store.url} has a newer checkpoint; look again")

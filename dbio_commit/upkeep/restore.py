@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import NO_NOTE, Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data.footers import Inspector
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
@@ -24,7 +24,7 @@ from dbio_commit.protocol.state import DataFile, files_in
 from dbio_commit.store import Store
 from dbio_commit.upkeep.chosen import Chooses, by_condition, by_values
 from dbio_commit.upkeep.diff import slices_of_both
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 from dbio_commit.upkeep.staged_copies import stage_copies
 
 
@@ -153,18 +153,10 @@ def restore(
             f"the partition columns of {store.url} were changed meanwhile; nothing was restored: restore again"
         )
     columns = None if keeps_columns else then.partition_columns
-    with begin(
-        store,
-        clock,
-        follow_up=publish_as_set,
-        operation=operation,
-        partition_by=columns,
-        target=target,
-        if_match=now.etag,
-        last_erasure=last_erasure_of(now),
-        inspector=inspector,
-        note=note,
-    ) as transaction:
+    intent = Intent(
+        operation=operation, partition_by=columns, if_match=now.etag, last_erasure=last_erasure_of(now), note=note
+    )
+    with begin(place_of(store, clock, inspector), intent, target=target) as transaction:
         transaction.keep_partitions()
         if keeps_columns:
             transaction.remove(file.path for file in plan.goes)
@@ -173,5 +165,5 @@ def restore(
         known = recorded_files(commit for commit in told if commit.tid in tids)
         stage_copies(store, store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
         transaction.vouch_for_rows()  # they are the rows of then, whatever the constraints are now
-        metrics = {"numRestoredFiles": len(plan.back)}
-        return transaction.commit(None if keeps_columns else then.schema, metrics=metrics)
+        transaction.record_copies(restored=len(plan.back))
+        return transaction.commit(None if keeps_columns else then.schema)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.protocol import names
@@ -16,7 +16,7 @@ from dbio_commit.protocol.markers.schema import FieldPath
 from dbio_commit.protocol.settings import Settings, bare_columns, change, check_changes
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 
 
 def change_settings(
@@ -40,16 +40,8 @@ def change_settings(
     sets = with_own_spelling(
         sets, target.metadata.settings, target.metadata.schema, target.partition_columns or (), where=store.url
     )
-    with begin(
-        store,
-        clock,
-        follow_up=publish_as_set,
-        operation="rewrite",
-        target=target,
-        sets=sets,
-        if_match=if_match,
-        note=note,
-    ) as transaction:
+    intent = Intent(operation="rewrite", sets=sets, if_match=if_match, note=note)
+    with begin(place_of(store, clock), intent, target=target) as transaction:
         return transaction.commit()
 
 
@@ -84,7 +76,7 @@ def change_comments(store: Store, clock: Clock, comments: Mapping[FieldPath, str
         if field is None:
             raise InvalidInputError(f"{store.url} has no column {'.'.join(path)!r:.200}; nothing was changed")
         field["metadata"] = {"comment": comment} if comment else {}
-    with begin(store, clock, follow_up=publish_as_set, operation="rewrite", target=target, note=note) as transaction:
+    with begin(place_of(store, clock), Intent(operation="rewrite", note=note), target=target) as transaction:
         return transaction.commit(schema)
 
 

@@ -12,7 +12,7 @@ from dbio_commit.base.errors import HistoryLostError, ObjectNotFoundError, Store
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.doubtful import DOUBTFUL_FILES, doubtful_files
+from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.store import Store
@@ -99,8 +99,3 @@ def doubtful_among(files: Sequence[DataFile], of: Snapshot) -> int:
     """How many of these files of the table may differ from its columns, so that their copies may, too."""
     names = [field["name"] for field in (of.schema or {"fields": ()})["fields"]]
     return len(doubtful_files(of.transactions, files, names, columns_of=of.columns_of))
-
-
-def metrics_of(doubtful: int) -> dict[str, int]:
-    """The metrics of a commit with so many copies of doubtful files."""
-    return {DOUBTFUL_FILES: doubtful} if doubtful else {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, CommitList

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dbio_commit.commit import metadata
-from dbio_commit.log import listing
+from dbio_commit.log import listing, metadata
 from dbio_commit.log.frames.scan import Scan
 from dbio_commit.log.recall import MEMORY
 from dbio_commit.store import Store

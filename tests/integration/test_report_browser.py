@@ -1,4 +1,8 @@
-"""The page of `dbio report` in a real browser, under `make test-browser`: what it looks like, and what it asks for."""
+"""The page of `dbio report` in a real browser, under `make test-browser`: what it looks like, and what it asks for.
+
+The page loads only itself, and its text has the contrast that WCAG asks for: light and dark, wide and narrow.
+`DBIO_TEST_SHOTS=DIRECTORY` keeps pictures: look at them after a change of the page.
+"""
 
 import os
 from collections.abc import Iterator

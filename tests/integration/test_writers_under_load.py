@@ -2,7 +2,8 @@
 doubled row.
 
 Every row has a number of its own. Each writer keeps a journal of what it was told, and in the end the table must hold
-what the journals and the order of the turns say. Invariants: PROTOCOL.md 5.
+what the journals and the order of the turns say. Invariants: PROTOCOL.md 5. A listing that is not repeated is not
+found here; `tests/simulation` finds it.
 """
 
 import json

@@ -31,7 +31,7 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.base.options import Isolation
-from dbio_commit.commit.begin import begin, check_app, look
+from dbio_commit.commit.begin import Intent, begin, check_app, look
 from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.roots import KINDS
@@ -47,7 +47,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
 
 from .directories import DirectoryModel
@@ -285,7 +285,7 @@ class Job:
             if sets:
                 store, clock = self._table.store, self._table.clock
                 transaction = begin(
-                    store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, sets=sets
+                    place_of(store, clock), Intent(operation=operation, partition_by=columns, sets=sets)
                 )
             elif self._stage.moves and app is None and not must_be_empty:
                 transaction = self._begin_later(operation, columns)
@@ -329,7 +329,7 @@ class Job:
         store, clock = self._table.store, self._table.clock
         target = look(store, clock)
         clock.sleep(self._chance.choice((0, 0, 3.0, 20.0, 45.0, 55.0, 300.0)))
-        return begin(store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, target=target)
+        return begin(place_of(store, clock), Intent(operation=operation, partition_by=columns), target=target)
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance

@@ -13,7 +13,7 @@ from itertools import chain, combinations
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import DbioError, TableNotFoundError
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit

@@ -16,7 +16,7 @@ from uuid import UUID
 from dbio_commit.base.errors import CheckpointLostError, DbioError, ObjectNotFoundError
 from dbio_commit.commit import begin, checkpoints, parts
 from dbio_commit.commit.probe import _PROBED
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.parts import parquet, reader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint

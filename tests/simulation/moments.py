@@ -17,7 +17,7 @@ from dbio_commit.base.errors import DbioError, InvalidInputError, ObjectNotFound
 from dbio_commit.commit import begin
 from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.commit.probe import _PROBED
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation

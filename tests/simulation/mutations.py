@@ -26,21 +26,23 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit import applications, checkpoints, decision, isolation, parts, root, roots, state_after, turns
+from dbio_commit.commit import applications, checkpoints, decision, isolation, parts, root, state_after, turns
 from dbio_commit.commit import directory_root as directory
-from dbio_commit.commit import metadata as schema
 from dbio_commit.commit import table_root as table
-from dbio_commit.commit.begin import begin
+from dbio_commit.commit.begin import Intent, begin
+from dbio_commit.commit.directory_root import DirectoryRoot
 from dbio_commit.commit.draft import Draft, Terms
-from dbio_commit.commit.metadata import Seen
 from dbio_commit.commit.operations import RULES, TableState
-from dbio_commit.commit.roots import DirectoryRoot, TableRoot
+from dbio_commit.commit.place import Place
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.feed import feed, position
 from dbio_commit.feed.feed import Feed
 from dbio_commit.feed.position import Position, Start
-from dbio_commit.log import listing, settled, snapshot, together
+from dbio_commit.log import listing, opening, settled, snapshot, together
+from dbio_commit.log import metadata as schema
+from dbio_commit.log.metadata import Seen
 from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names, versions
@@ -543,7 +545,7 @@ def read_one_table_after_the_other() -> Iterator[None]:
     def read(clock: Clock, began: object, listed: Sequence[tuple[Store, Log]]) -> list[settled.Settled]:
         return [settled.read_settled(store, clock, first) for store, first in listed]
 
-    with patch.object(roots, "read_together", read):
+    with patch.object(opening, "read_together", read):
         yield
 
 
@@ -648,7 +650,7 @@ def pass_over_a_purged_marker() -> Iterator[None]:
 @mutation("crowd", "I4", "I6")
 def believe_that_there_is_no_descriptor() -> Iterator[None]:
     """Who saw no descriptor, to read or to write, does not look again after listing the files."""
-    with patch.object(roots, "_look_again", lambda store, log, *, even_dropped: log):
+    with patch.object(opening, "_look_again", lambda store, log, *, even_dropped: log):
         yield
 
 
@@ -919,7 +921,7 @@ def delete_without_an_abort() -> Iterator[None]:
 @mutation("young", "I4", "I5", first=73)
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
-    abort, read = TableVacuum._abort, roots.read_snapshot
+    abort, read = TableVacuum._abort, opening.read_snapshot
     first: dict[Clock, Snapshot] = {}
     aborted: set[Clock] = set()
 
@@ -1325,7 +1327,11 @@ def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
 @mutation("restores", "I7", first=48)
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
-    with patch.object(restore, "begin", lambda *arguments, if_match, **more: begin(*arguments, **more)):
+
+    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
+        return begin(place, replace(intent, if_match=None), **more)
+
+    with patch.object(restore, "begin", mutated):
         yield
 
 
@@ -1333,8 +1339,9 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
-    def mutated(store: Store, clock: Clock, *, if_match: str, **more: Any) -> Transaction:
-        return begin(store, clock, if_match=roots.read_snapshot(store, clock).etag, **more)
+    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
+        etag = opening.read_snapshot(place.store, place.clock).etag
+        return begin(place, replace(intent, if_match=etag), **more)
 
     with patch.object(restore, "begin", mutated):
         yield
@@ -1375,7 +1382,7 @@ def restore_no_columns() -> Iterator[None]:
     """A restore brings back rows, and leaves the columns as they are."""
 
     def mutated(store: Store, clock: Clock, *, as_of: AsOf = None) -> Any:
-        found = roots.read_snapshot(store, clock, as_of=as_of)
+        found = opening.read_snapshot(store, clock, as_of=as_of)
         if as_of is None:
             return found
         return SimpleNamespace(

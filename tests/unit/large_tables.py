@@ -12,6 +12,7 @@ from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log.parts import windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.settled import Settled
+from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import history, names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.files import FileInfo
@@ -112,7 +113,7 @@ class ByChance:
         self.clock.advance(timedelta(seconds=self.chance.choice([0, 1, 60, 4000])))
 
     def settled(self) -> Settled:
-        return TableRoot(self.store, self.clock).settled()
+        return table_now(self.store, self.clock, TableLog.settled)
 
 
 def flat(settled: Settled) -> Settled:

@@ -6,9 +6,9 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, TableExistsError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
-from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.commit.write.rewrite import replace_rows
 from dbio_commit.data.columns import arrow_schema

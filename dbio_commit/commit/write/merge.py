@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import DELETE, INSERT
 from dbio_commit.commit.write.clauses import UPSERT, Clause, RowKind, check_clauses, refuse_unknown
 from dbio_commit.commit.write.merge_sides import MergeMatch, MergeSides, as_numpy
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions, no_commit
-from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import plan_write
 from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, snapshot_to_rewrite
 from dbio_commit.commit.write.update import Setting, new_values

@@ -11,7 +11,7 @@ from dbio_commit.base.options import Compression, Isolation
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.isolation import check_isolation
 from dbio_commit.commit.provenance import Labels, check_note
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion, parse_version

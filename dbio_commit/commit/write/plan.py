@@ -4,27 +4,27 @@ Every write begins here: with Spark by `spark/write/plan`, which knows PySpark's
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.begin import begin, choose_partition_columns, has_free_layout, look
+from dbio_commit.commit.begin import Intent, begin, look
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.provenance import Note
-from dbio_commit.commit.roots import Target, read_snapshot
+from dbio_commit.commit.root import Target
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
-from dbio_commit.commit.write.place import Place
 from dbio_commit.data import mapping as rules
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.mapping import ColumnMapping, Schema
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import CHANGE_DATA, Settings, change, check_changes
@@ -45,22 +45,20 @@ class WritePlan:
     place: Place
     target: Target
     """What the path held when the write was checked."""
-    operation: Operation
-    must_be_empty: bool
+    intent: Intent
+    """Also has the partition columns, as `mapping` has them, and the settings that the write changes."""
     mapping: ColumnMapping
     filled: tuple[str, ...]
     """Columns that the data lacks and that the table fills in. In `mapping`, they follow the data's columns."""
     options: WriteOptions
     commit: CommitOptions
-    sets: Settings = field(default_factory=dict)
-    """The settings that the write changes."""
     commented: Schema
     """The columns of `mapping.schema` with their comments."""
 
     @property
     def constraints(self) -> Constraints:
         """The constraints of the table after the write."""
-        return Constraints.of(change(self.target.metadata.settings, self.sets))
+        return Constraints.of(change(self.target.metadata.settings, self.intent.sets))
 
     @property
     def records_changes(self) -> bool:
@@ -89,6 +87,10 @@ class WritePlan:
         own = self.target.metadata.schema
         return own if own is not None and rules.same_schema(own, self.commented) else self.commented
 
+    def as_rewrite(self) -> Self:
+        """The plan of a write that replaces single rows."""
+        return replace(self, intent=replace(self.intent, operation="rewrite"))
+
     def refuse_unchecked(self) -> None:
         """For a writer that takes rows as they come, and can check them by the statistics of their files only.
 
@@ -107,22 +109,7 @@ class WritePlan:
 
         Raises SchemaMismatchError or TableExistsError if the table has changed since the plan was made.
         """
-        return begin(
-            self.place.store,
-            self.place.clock,
-            follow_up=self.place.follow_up,
-            operation=self.operation,
-            partition_by=self.mapping.partition_columns,
-            app=self.commit.app,
-            must_be_empty=self.must_be_empty,
-            if_match=self.commit.if_match,
-            target=self.target,
-            inspector=self.place.inspector,
-            skipped=skipped,
-            claims=claims,
-            sets=self.sets,
-            note=Note(message=self.commit.message, labels=self.commit.labels, run=self.place.run),
-        )
+        return begin(self.place, self.intent, target=self.target, claims=claims, skipped=skipped)
 
 
 def plan_write(
@@ -167,10 +154,15 @@ def plan_write(
     schema = {**schema, "fields": [*schema["fields"], *filled]}
     rules.check_writable(schema, partition_by or (), allow_void=True)
     asked = None if partition_by is None else rules.respell(partition_by, schema)
-    operation = OPERATIONS[mode]
-    if operation == "append" and has_free_layout(store, clock, target, asked, must_be_empty=must_be_empty):
-        operation, must_be_empty = "overwrite", True
-    columns = choose_partition_columns(target, asked, where=url, overwrites=operation == "overwrite")
+    intent = Intent(
+        operation=OPERATIONS[mode],
+        partition_by=asked,
+        app=commit.app,
+        must_be_empty=must_be_empty,
+        if_match=commit.if_match,
+        note=Note(message=commit.message, labels=commit.labels, run=place.run),
+    ).at(place, target)
+    columns = tuple(intent.partition_by or ())
     if current is None or sets_columns:
         rules.check_writable(schema, columns, allow_void=True)
     mapping = rules.map_columns(
@@ -192,17 +184,14 @@ def plan_write(
         _refuse_timestamps(mapping.schema, columns, url)
     if place.limits:
         names.check_length(dict.fromkeys(mapping.partition_columns, "0"), place.limits)  # before anything exists
-    check_etag(commit.if_match)
     return WritePlan(
         place=place,
         target=target,
-        operation=operation,
-        must_be_empty=must_be_empty,
+        intent=replace(intent, partition_by=mapping.partition_columns, sets=sets),
         mapping=mapping,
         filled=tuple(it["name"] for it in filled),
         options=options,
         commit=commit,
-        sets=sets,
         commented=rules.with_comments(mapping.schema, given, recorded, new=sets_columns),
     )
 

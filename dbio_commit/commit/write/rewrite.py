@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
 from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import CommitOptions, WriteOptions
-from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
 from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
@@ -40,6 +39,7 @@ from dbio_commit.data.rows import (
     refuse_other_rows,
 )
 from dbio_commit.data.terms import Where, read_condition
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows
 from dbio_commit.protocol.markers.files import FileInfo
@@ -217,7 +217,7 @@ class Rewrite:
         The commit is refused if meanwhile rows came for which `depends_on` may hold.
         """
         place, target, known = self.plan.place, self.target, self.rows_of(partial)
-        plan = replace(self.plan, operation="rewrite")
+        plan = self.plan.as_rewrite()
         with plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
             transaction.goes_by(

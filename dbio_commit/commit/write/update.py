@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import Cause
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import AFTER, BEFORE
 from dbio_commit.commit.write.options import CommitOptions
-from dbio_commit.commit.write.place import Place
 from dbio_commit.commit.write.rewrite import Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type

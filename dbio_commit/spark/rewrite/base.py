@@ -173,7 +173,7 @@ class Rewrite:
         `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
         `changes`, the rewrite changes no existing row.
         """
-        with once(self._own_etags), replace(self.plan, operation="rewrite").begin() as transaction:
+        with once(self._own_etags), self.plan.as_rewrite().begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(

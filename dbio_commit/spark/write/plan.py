@@ -46,7 +46,8 @@ class WritePlan(plans.WritePlan):
         if not etags or self.commit.if_match is not None:
             return self
         etag = only_state(etags, where=self.table.url)
-        return replace(self, commit=replace(self.commit, retries=0, if_match=etag))
+        intent = replace(self.intent, if_match=etag)
+        return replace(self, commit=replace(self.commit, retries=0, if_match=etag), intent=intent)
 
     def task_spec(self, terms: Terms) -> TaskSpec:
         """What the tasks of the transaction with these terms need."""

@@ -15,13 +15,13 @@ import pyarrow as pa
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.clustering import fitted_columns
 from dbio_commit.data.fitting import without
 from dbio_commit.log.found_columns import table_columns
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_other_types, find_unlike
 from dbio_commit.protocol import names
@@ -38,7 +38,7 @@ from dbio_commit.upkeep.compact.reading import Work
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.compact.rewrite import BinOutcome, rewrite
 from dbio_commit.upkeep.compact.runs import plan_groups
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 
 _log = get_logger(__name__)
 
@@ -196,15 +196,8 @@ class _Run:
         target = look(self._store, self._clock)
         if target.scope is not Scope.TABLE:  # `begin` would make a new table
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
-        with begin(
-            self._store,
-            self._clock,
-            follow_up=publish_as_set,
-            operation="rewrite",
-            target=target,
-            changes_rows=False,
-            note=self._note,
-        ) as transaction:
+        intent = Intent(operation="rewrite", changes_rows=False, note=self._note)
+        with begin(place_of(self._store, self._clock), intent, target=target) as transaction:
             terms = transaction.terms
             outcomes = self._rewriter(replace(self._work, tid=terms.tid, job=terms.job), bins)
             done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)

@@ -13,9 +13,9 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.commit.tids import new_uuid
 from dbio_commit.commit.turns import SETTLE_S
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
@@ -134,7 +134,11 @@ class _Erasure(TableVacuum):
         self._begun: Collection[str] = ()
         """The transactions that had begun when the files were deleted: they may have read them."""
         self._published: Mapping[Format, Collection[str]] = {}
-        """The objects of publications that may name what is erased. All of a format that is missing here may."""
+        """The objects of publications from before the wait. All of a format that is missing here are from before."""
+        self._removed_before: Collection[str] = ()
+        """The transactions that later publications show: they do not name what these removed."""
+        self._may_be_named = False
+        """Whether later publications may name what is erased."""
         self._first = 0
         """The number of the first checkpoint that has nothing of the erased files."""
         self.below: list[str] = []
@@ -232,6 +236,8 @@ class _Erasure(TableVacuum):
             found = [*look_into(self._finder, likely, self._hands.workers.report, "looking into removed files")]
             own = {file.path for file in found}
             paths.update(own)
+            late = (it for it in share.decided if it.tid not in self._removed_before)
+            self._may_be_named |= any(not own.isdisjoint(it.marker.removed) for it in late)
             flagged.update(file.tid for file in found if file.tid)
             if names_values:
                 flagged.update(it.tid for it in share.decided if not own.isdisjoint(it.marker.removed))
@@ -308,7 +314,9 @@ class _Erasure(TableVacuum):
 
     def _publish(self) -> None:
         """Publishes in all formats, so that no later version of a log names what is erased."""
-        formats = find_formats(self._store, str(read_snapshot(self._store, self._clock).table_id))
+        before = read_snapshot(self._store, self._clock)
+        self._removed_before = {*before.tids}
+        formats = find_formats(self._store, str(before.table_id))
         self._hands.workers.report("publishing", 0, None)
         for it, problem in publish_each(self._store, self._clock, formats).items():
             self._hands.failed[DIRECTORIES[it]] = f"old publications may still have values: {problem}"
@@ -325,9 +333,11 @@ class _Erasure(TableVacuum):
             except DbioError as error:
                 self._hands.failed[DIRECTORIES[it]] = f"old publications still have values: {error}"
                 continue
-            # Others may just be about to create what is between, by a number that would be free again.
-            before = (path for path in paths if path in self._published.get(it, paths))
+            before = [path for path in paths if path in self._published.get(it, paths)]
             old += [Candidate(path, 0, self._hands.horizons.now, Reason.PUBLISHED, True) for path in before]
+            # Others may just be about to create what is between, by a number that would be free again.
+            for path in set(paths).difference(before) if self._may_be_named else ():
+                self._hands.failed[path] = "was published meanwhile, and may name files with such rows: erase again"
             done.append(it)
             self._hands.workers.report(f"publishing as {it}", 1, 1)
         return done, old

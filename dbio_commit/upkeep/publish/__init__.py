@@ -14,7 +14,9 @@ from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.courtesies import courtesy
+from dbio_commit.commit.place import Place
 from dbio_commit.commit.probe import prove_store
+from dbio_commit.data.footers import Inspector
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Format, Settings, published_forms
@@ -45,8 +47,8 @@ __all__ = [
     "limited_directories",
     "limits_of_iceberg",
     "parse_formats",
+    "place_of",
     "publish",
-    "publish_as_set",
     "publish_each",
     "published_at",
     "try_to_publish",
@@ -154,7 +156,12 @@ def _warn_of_limits(store: Store, live: Live) -> None:
         _log.warning("not all engines can read what %s publishes: %s (docs/ENGINES.md)", store.url, limit)
 
 
-def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Callable[[], None]:
+def place_of(store: Store, clock: Clock, inspector: Inspector | None = None) -> Place:
+    """The table as its writers need it: after each commit, it is published as its settings say."""
+    return Place(store=store, clock=clock, follow_up=_publish_as_set, inspector=inspector)
+
+
+def _publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Callable[[], None]:
     """What follows a commit: looks at what is published in the formats that these settings name. The result publishes.
 
     The look comes before the snapshot, so it can go beside the last request of the commit.

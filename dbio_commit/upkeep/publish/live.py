@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.isolation import last_erasure_of
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import read_last_erasure
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import misplaced
 from dbio_commit.protocol import names

@@ -6,9 +6,9 @@ The order of the steps keeps the files safe at every moment, even if the vacuum 
 from collections.abc import Sequence
 
 from dbio_commit.base.errors import StoreError, TableNotFoundError
-from dbio_commit.commit.directory_root import check_directories
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.log.listing import refuse_lost_descriptor, until_quiet
+from dbio_commit.log.opening import check_directories
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry

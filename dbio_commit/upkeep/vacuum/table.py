@@ -21,11 +21,10 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many
-from dbio_commit.commit.directory_root import refuse_nested
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.listing import are_many, is_of_table, read_begun_of, read_checkpoint, read_numbered_checkpoint
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
+from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
@@ -440,5 +439,5 @@ def _another_vacuum(signs: Signs) -> str:
     return (
         "another tool's vacuum has run here, as DBIO's writers run it after their commits; it may have purged commit "
         f"markers ({'; '.join(signs.in_words())}). Files of unknown transactions are kept. See "
-        '"Another vacuum was here" in docs/OPERATIONS.md'
+        '"Databricks vacuumed the table" in docs/OPERATIONS.md'
     )

@@ -12,8 +12,8 @@ import pytest
 
 import dbio_commit
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.commit import metadata as schema
 from dbio_commit.log import collector, recall
+from dbio_commit.log import metadata as schema
 from dbio_commit.table import Table
 from tests.writers import write
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dbio_commit.base.errors import StoreError
-from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.log import listing
+from dbio_commit.log import metadata as schema_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store.local import LocalStore

@@ -26,6 +26,7 @@ from dbio_commit.commit import table_root as table_module
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
+from dbio_commit.protocol.doubtful import DECIDING
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.commit import Operation, decode_commit, encode_commit
@@ -755,3 +756,11 @@ def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
     assert (commit.change_files, commit.removed, commit.metrics["numFiles"]) == ([name], [old], 1)
     assert live(table) == {*commit.added}
     assert name not in commit.added
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_a_caller_gives_no_metric_by_which_readers_decide(name: str) -> None:
+    table = Table.over(MemoryStore())
+    with pytest.raises(InvalidInputError, match=f"{name} is counted by dbio itself"), table.begin() as transaction:
+        transaction.commit(metrics={name: 1})
+    assert not table.snapshot().tids

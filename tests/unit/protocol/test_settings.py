@@ -22,8 +22,8 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.begin import look
+from dbio_commit.log import metadata as schema_module
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import decode_commit

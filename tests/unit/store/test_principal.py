@@ -15,7 +15,7 @@ from botocore.handlers import add_expect_header
 
 from dbio_commit.base.errors import AccessDeniedError, StoreError
 from dbio_commit.commit import probe
-from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.opening import read_snapshot
 from dbio_commit.protocol.names import DESCRIPTOR
 from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
 from dbio_commit.spark.session.hadoop.row import AssumedRole

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.commit import metadata as schema_module
 from dbio_commit.data.fitting import Alike, lost, respelled, unite
+from dbio_commit.log import metadata as schema_module
 from dbio_commit.store.contract import Tail
 from dbio_commit.table import Table
 from tests.faults import calls_to

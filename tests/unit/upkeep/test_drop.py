@@ -21,13 +21,13 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.turns import SETTLE_S, TRUST_S
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from dbio_commit.upkeep.publish import publish_as_set
+from dbio_commit.upkeep.publish import place_of
 from tests.faults import Killed, Killer, fail_with, give_up_after, heal, once
 from tests.writers import WakingClock, WakingWorld, contents, live, stage, write, write_days
 
@@ -296,7 +296,7 @@ def test_whoever_looked_before_and_begins_meanwhile_is_waited_for(world: World) 
     target = replace(target, looked=looked)
 
     def begin_late() -> None:
-        transaction = begin(world.store, world.clock, follow_up=publish_as_set, target=target)
+        transaction = begin(place_of(world.store, world.clock), Intent(), target=target)
         stage(world.table, transaction)
 
     world.clock.at(began + 1, begin_late)
@@ -311,12 +311,12 @@ def test_whoever_looked_before_and_begins_after_is_refused(world: World) -> None
     target = look(world.store, world.clock)
     world.table.drop(everything=True)
     with pytest.raises(CommitConflictError, match="was dropped"):
-        begin(world.store, world.clock, follow_up=publish_as_set, target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert world.paths == set()
     write_days(world.table, one=b"1")
     before = world.paths
     with pytest.raises(CommitConflictError, match="was dropped"):
-        begin(world.store, world.clock, follow_up=publish_as_set, target=target)
+        begin(place_of(world.store, world.clock), Intent(), target=target)
     assert world.paths == before
 
 

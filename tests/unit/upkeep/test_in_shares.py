@@ -10,7 +10,7 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.checkpoints import write_checkpoint
-from dbio_commit.commit.roots import TableRoot
+from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.log.table_state import table_snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
@@ -117,7 +117,9 @@ def some_world(seed: int, *, healthy: bool = False) -> World:
 
 def checkpoint(world: World) -> None:
     """A misplaced file hinders no checkpoint here."""
-    snapshot = table_snapshot(world, TableRoot(world, world.clock).settled(), ignore_corrupt=True, unchecked=True)
+    snapshot = table_snapshot(
+        world, table_now(world, world.clock, TableLog.settled), ignore_corrupt=True, unchecked=True
+    )
     write_checkpoint(world, world.clock, snapshot, again=True)
 
 

@@ -30,6 +30,7 @@ from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.erasing import traces
 from tests.faults import Killed, act_before_call, count_calls, fail_with, heal, once
 from tests.tiny_parts import tiny_parts
+from tests.writers import WakingClock
 from vacuum import vacuum_table
 
 NAME, AGE = "zz-secret-person", 987654321012345
@@ -198,6 +199,27 @@ def test_files_that_others_add_and_remove_meanwhile_are_reported(operation: str,
     assert [it.message for it in report.failed] == [
         "may hold such rows, which another commit wrote meanwhile: erase again"
     ]
+    assert place.erase().ok
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("format", ["delta", "spark", "symlink", "iceberg"])
+def test_a_publication_that_names_what_others_add_and_remove_meanwhile_is_reported(format: str) -> None:
+    """It came after the eraser looked at what was published, and is not the last one."""
+    clock = WakingClock()
+    place = Place(by_name=False, publish=format, clock=clock)
+
+    def act() -> None:
+        other = place.table("other")
+        other.write(pa.table({"name": [NAME], "age": [AGE]}))
+        other.publish(format)
+        other.delete(f"age = {AGE}")
+        other.publish(format)
+
+    clock.at(clock.monotonic() + 1, act)
+    report = place.erase()
+    assert report.ok == (format == "symlink")  # whose old manifests a publisher deletes
+    assert all("published meanwhile" in it.message for it in report.failed)
     assert place.erase().ok
     assert place.left() == []
 

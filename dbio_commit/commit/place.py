@@ -1,13 +1,18 @@
 """A table as a write needs it: its store, and what every write to it has in common. Needs no pyarrow."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.commit.provenance import SparkRun
-from dbio_commit.commit.transaction import FollowUp
 from dbio_commit.data.footers import Inspector
 from dbio_commit.protocol import names
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.store import Store
+
+FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
+"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
+that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +24,7 @@ class Place:
     follow_up: FollowUp
     """Is called after the commit."""
     inspector: Inspector | None = None
+    """Reads the footers of new files before the commit. None takes the files as they are."""
     limits: names.PathLimits | None = None
     """How long the path of a partition may be."""
     run: SparkRun | None = None

@@ -13,8 +13,15 @@ from cachetools import LRUCache
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.commit.decision import has_start, read_commit
-from dbio_commit.log.listing import is_of_one_table, read_front, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.listing import (
+    has_start,
+    is_of_one_table,
+    read_commit,
+    read_front,
+    read_last_turn,
+    read_turn,
+    refuse_dropped,
+)
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
