@@ -986,38 +986,6 @@ class Table:
         return self._path
 
 
-def snapshots(
-    tables: Sequence[Table | str | os.PathLike[str]],
-    as_of: datetime | str | None = None,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-) -> list[Snapshot]:
-    """The committed states of several tables at one moment: now, or as of a time (aware, or ISO 8601 text).
-
-    The moment is within this call. A commit that was reported before the call began is in its snapshot. If a snapshot
-    has a commit, then each commit that was reported before this one was made is in the snapshot of its own table. The
-    tables are read side by side, each with the requests of `Table.snapshot`.
-
-    A table is a `Table`, or the path of one, which is opened with `storage_options`. All of them lie in one store. The
-    snapshots come in the order of the tables. Raises InvalidInputError for tables in several stores, for a
-    directory without a descriptor, and for the tid of a commit; and what `Table.snapshot` raises.
-
-        orders, customers = dbio.snapshots(["s3://lake/orders", "s3://lake/customers"])
-        frame = orders.to_pandas().merge(customers.to_pandas(), on="customer")
-    """
-    if isinstance(tables, str | os.PathLike | Table):
-        raise InvalidInputError("dbio.snapshots takes a list of tables; of one table, Table(path).snapshot() has it")
-    opened = [it if isinstance(it, Table) else Table(it, storage_options) for it in tables]
-    if not opened:
-        return []
-    if isinstance(as_of, str) and names.is_tid(as_of):
-        raise InvalidInputError(f"as_of={as_of!r:.200} is no time, and a tid belongs to one table; give a time")
-    for table in opened:
-        table.refuse_partition()
-    time = None if as_of is None else parse_time(as_of, what="as_of")
-    return read_snapshots([table.store for table in opened], opened[0].clock, as_of=time)
-
-
 def vacuum(
     path: str | os.PathLike[str],
     retention_hours: float = 48.0,
@@ -1083,6 +1051,38 @@ def vacuum_table(
 
         spread = on_executors(spark)
     return run_vacuum(table.store, table.clock, options, dry_run=dry_run, control=control, spread=spread)
+
+
+def snapshots(
+    tables: Sequence[Table | str | os.PathLike[str]],
+    as_of: datetime | str | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[Snapshot]:
+    """The committed states of several tables at one moment: now, or as of a time (aware, or ISO 8601 text).
+
+    The moment is within this call. A commit that was reported before the call began is in its snapshot. If a snapshot
+    has a commit, then each commit that was reported before this one was made is in the snapshot of its own table. The
+    tables are read side by side, each with the requests of `Table.snapshot`.
+
+    A table is a `Table`, or the path of one, which is opened with `storage_options`. All of them lie in one store. The
+    snapshots come in the order of the tables. Raises InvalidInputError for tables in several stores, for a
+    directory without a descriptor, and for the tid of a commit; and what `Table.snapshot` raises.
+
+        orders, customers = dbio.snapshots(["s3://lake/orders", "s3://lake/customers"])
+        frame = orders.to_pandas().merge(customers.to_pandas(), on="customer")
+    """
+    if isinstance(tables, str | os.PathLike | Table):
+        raise InvalidInputError("dbio.snapshots takes a list of tables; of one table, Table(path).snapshot() has it")
+    opened = [it if isinstance(it, Table) else Table(it, storage_options) for it in tables]
+    if not opened:
+        return []
+    if isinstance(as_of, str) and names.is_tid(as_of):
+        raise InvalidInputError(f"as_of={as_of!r:.200} is no time, and a tid belongs to one table; give a time")
+    for table in opened:
+        table.refuse_partition()
+    time = None if as_of is None else parse_time(as_of, what="as_of")
+    return read_snapshots([table.store for table in opened], opened[0].clock, as_of=time)
 
 
 def _shifted(spark: Any, *others: Any) -> tuple[Any, tuple[Any, ...]]:
