@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from dbio_commit.spark.api import update as update
     from dbio_commit.spark.api import write as write
     from dbio_commit.spark.api import write_stream as write_stream
-    from dbio_commit.spark.vacuum import vacuum as vacuum
     from dbio_commit.table import Table as Table
     from dbio_commit.table import snapshots as snapshots
+    from dbio_commit.table import vacuum as vacuum
 
 __version__ = "0.1.0"
 
@@ -84,8 +84,7 @@ _HOMES = {
             read_together register update write write_stream
         """,
         "dbio_commit.commit.write.clauses": "when_matched when_not_matched when_not_matched_by_source",
-        "dbio_commit.spark.vacuum": "vacuum",
-        "dbio_commit.table": "Table snapshots",
+        "dbio_commit.table": "Table snapshots vacuum",
     }.items()
     for name in names.split()
 }

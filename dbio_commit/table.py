@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.upkeep.erase.report import EraseReport
-    from dbio_commit.upkeep.vacuum.report import VacuumReport
+    from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport
 
 
 _SEE = "snapshot(), history(), settings(), check()"
@@ -549,7 +549,6 @@ class Table:
         history_days: float = 30.0,
     ) -> "VacuumReport":
         """Deletes what no reader needs any more: see `dbio.vacuum`. `spark` spreads the work over its executors."""
-        from dbio_commit.spark.vacuum import vacuum_table
         from dbio_commit.upkeep.vacuum.report import VacuumOptions
 
         options = VacuumOptions(
@@ -851,6 +850,73 @@ class Table:
                 f"{self.url} is a table on a store of a test, which Spark cannot reach: give a path"
             )
         return self._path
+
+
+def vacuum(
+    path: str | os.PathLike[str],
+    retention_hours: float = 48.0,
+    dry_run: bool = False,
+    force: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    spark: "SparkSession | None" = None,
+    *,
+    untracked: bool = False,
+    checkpoint_after: int = 20,
+    history_days: float = 30.0,
+) -> "VacuumReport":
+    """Deletes what no reader needs any more from the table, or from the DBIO directory, at the path.
+
+    - `retention_hours`: the files that a commit removed stay for so long, for readers that still use them. A
+      transaction that is pending for longer is aborted, so that its writer gets an error. At least 1 hour, unless
+      `force` is given.
+    - `dry_run`: reports the same, and changes nothing.
+    - `untracked`: also deletes old files that no transaction wrote and that no commit names.
+    - `checkpoint_after`: after so many commits since the last checkpoint, the next one is written.
+    - `history_days`: for so many days, at least 30, the history remembers commits of which no file is left.
+    - `spark`: with a session, its executors list and delete, and its settings for the store apply.
+
+    What cannot be deleted is in the report, and does not stop the rest. Raises RetentionError, and, if the table
+    cannot be read, TableNotFoundError, CorruptMarkerError or StoreError.
+
+        report = dbio.vacuum("s3://lake/events", dry_run=True)
+        print(len(report.deleted))
+    """
+    if spark is None:
+        table = Table(path, storage_options)
+    else:
+        from dbio_commit.spark.vacuum import open_table
+
+        table = open_table(spark, path, storage_options)
+    return table.vacuum(
+        retention_hours,
+        dry_run,
+        force,
+        spark,
+        untracked=untracked,
+        checkpoint_after=checkpoint_after,
+        history_days=history_days,
+    )
+
+
+def vacuum_table(
+    table: Table,
+    options: "VacuumOptions",
+    *,
+    dry_run: bool = False,
+    spark: "SparkSession | None" = None,
+    control: "Control | None" = None,
+) -> "VacuumReport":
+    """As `vacuum`, of a `Table`. `control` follows the vacuum, and can stop it between two batches."""
+    from dbio_commit.upkeep.vacuum.run import run_vacuum
+
+    options.check()
+    table.refuse_partition()
+    spread = None
+    if spark is not None:
+        from dbio_commit.spark.vacuum import on_executors
+
+        spread = on_executors(spark)
+    return run_vacuum(table.store, table.clock, options, dry_run=dry_run, control=control, spread=spread)
 
 
 def snapshots(

@@ -6,7 +6,7 @@ The names below are imported at first use, so that commands start fast.
 TYPE_CHECKING = False  # without an import of `typing`
 if TYPE_CHECKING:
     from dbio_commit.protocol.garbage import Reason
-    from dbio_commit.spark.vacuum import vacuum, vacuum_table
+    from dbio_commit.table import vacuum, vacuum_table
     from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from dbio_commit.spark import vacuum as functions
+        from dbio_commit import table
         from dbio_commit.upkeep.vacuum import report
 
-        return getattr(functions if hasattr(functions, name) else report, name)
+        return getattr(table if hasattr(table, name) else report, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,11 @@
 """The configuration vacuum.toml: read and checked as a whole, so that all mistakes are reported at once.
 
-Opens no connection: `discovery` finds the tables of a pattern. Holds no credentials: `credentials` looks up values of
-the form {env = "NAME"} in the environment when they are used.
+Opens no connection: `discovery` finds the tables of a pattern. Holds no credentials: values of the form {env = "NAME"}
+are looked up in the environment when they are used.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
 from dbio_commit.upkeep.figures import parse_size
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
-from vacuum import credentials
 from vacuum.compaction import MIN_FILES
 from vacuum.cron import cron_trigger, fire_times
 
@@ -50,7 +50,7 @@ def read_config(path: str | os.PathLike[str]) -> "Config":
 
 def secrets(config: "Config") -> set[str]:
     """The texts that no log may show: the variables that the file names, and all that have a name of a secret."""
-    names = {name for entry in config.entries for name in credentials.variables(entry.storage_options)}
+    names = {name for entry in config.entries for name in _variables(entry.storage_options)}
     names |= {name for name in os.environ if is_secret_name(name)}
     return secrets_in([os.environ[name] for name in names]) | secrets_of_clients()
 
@@ -91,7 +91,7 @@ def _check_file(path: str) -> str:
 
 
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
-    if found := [*credentials.problems(options)]:
+    if found := [*_problems(options)]:
         raise ValueError("; ".join(found))
     return options
 
@@ -198,7 +198,7 @@ class TableConfig(_Part):
     def _check_store(self) -> Self:
         try:
             for path in (self.path, *self.streams):
-                open_store(replace(parse_location(path), prefix=""), credentials.resolved(self.storage_options))
+                open_store(replace(parse_location(path), prefix=""), _resolved(self.storage_options))
         except DbioError as error:
             raise ValueError(str(error)) from None
         if self.streams and "*" in self.path:
@@ -248,7 +248,7 @@ class ConfigEntry:
 
     def resolved_options(self) -> dict[str, Any]:
         """The storage options with the values of the environment: with secrets, so do not keep them."""
-        return credentials.resolved(self.storage_options)
+        return _resolved(self.storage_options)
 
 
 class Config(_Part):
@@ -266,7 +266,7 @@ class Config(_Part):
     deadline_s: _Deadline = 7200
     compact: _Compact = CompactConfig(enabled=False)
     state_file: Annotated[str, Field(min_length=1), AfterValidator(_check_file)] | None = None
-    """See `idle_file`."""
+    """See `states`."""
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 
@@ -322,7 +322,7 @@ def _explain(detail: ErrorDetails) -> str:
         model = _KEYS.get(within, Config) if len(place) > 1 else Config
         message = f"unknown key {name!r}; known are {', '.join(sorted(model.model_fields))}"
         if is_secret_name(name):
-            message += f". It looks like a secret, which must not be in this file; {credentials.ELSEWHERE}"
+            message += f". It looks like a secret, which must not be in this file; {_ELSEWHERE}"
         place = place[:-1]
     elif detail["type"] == "missing":
         message = "is missing"
@@ -337,3 +337,49 @@ def _place(place: tuple[int | str, ...]) -> str:
         case ("http", *inner):
             return " ".join(["[http]", *map(str, inner)])
     return ".".join(map(str, place))
+
+
+_SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")
+_ELSEWHERE = 'leave it to the environment, or write {env = "NAME"} in its place'
+"""What to do with a secret in the file."""
+
+
+def _problems(options: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Values that look like secrets, and variables of the environment that are not set."""
+    for key, value in options.items():
+        name = f"{within}{key}"
+        if variable := _variable(value):
+            if variable not in os.environ:
+                yield f"{name} is to come from the environment, where {variable} is not set"
+        elif isinstance(value, Mapping):
+            yield from _problems(value, f"{name}.")
+        elif isinstance(value, str) and (is_secret_name(key) or _SECRET_VALUE.search(value)):
+            yield f"{name} looks like a secret, which must not be in this file; {_ELSEWHERE}"
+
+
+def _variables(options: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the variables that the options come from."""
+    for value in options.values():
+        if name := _variable(value):
+            yield name
+        elif isinstance(value, Mapping):
+            yield from _variables(value)
+
+
+def _resolved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the values of the variables: with secrets."""
+
+    def resolve(value: Any) -> Any:
+        if name := _variable(value):
+            return os.environ[name]
+        return _resolved(value) if isinstance(value, Mapping) else value
+
+    return {key: resolve(value) for key, value in options.items()}
+
+
+def _variable(value: Any) -> str | None:
+    """The variable that a value names, if it is {env = "NAME"}."""
+    match value:
+        case {"env": str(name), **others} if not others:
+            return name
+    return None

@@ -40,10 +40,9 @@ from vacuum.events import (
     log_run,
     named,
 )
-from vacuum.idle_file import read_idle, write_idle
 from vacuum.metrics import Metrics
 from vacuum.process import Compact, Job, Look, Processes, Vacuum
-from vacuum.states import State, facts_of, link_to, pattern_of, subject_of
+from vacuum.states import State, facts_of, link_to, pattern_of, read_idle, subject_of, write_idle
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 

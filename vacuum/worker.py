@@ -19,8 +19,7 @@ from dbio_commit.feed.streams import StreamLag
 from dbio_commit.log.recall import MEMORY
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.publish import published_at
 from dbio_commit.upkeep.report.health import TableHealth, look
 from dbio_commit.upkeep.vacuum.idle import Idle, LastLook, digest_of

@@ -1,14 +1,12 @@
 """`dbio check`: prints what is wrong with a table, pending or garbage, and what to do about it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from dbio_commit.base.texts import command
-from dbio_commit.cli.log import app_json, app_text
-from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
-from dbio_commit.cli.provenance import by_text, provenance_json
+from dbio_commit.cli.log import app_json, app_text, by_text
+from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
 from dbio_commit.commit.root import MAX_LIFE_S
 from dbio_commit.log.lost_markers import BRING_BACK
 from dbio_commit.protocol import names
@@ -58,36 +56,35 @@ def print_check(report: CheckReport) -> None:
 
 
 def check_json(report: CheckReport) -> dict[str, Any]:
-    return {
-        "url": report.url,
-        "scope": report.scope,
-        "ok": report.ok,
-        "live": {"files": report.live_files, "size": report.live_size},
-        "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
-        "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
-        "unread_values": [{"path": path, "problem": problem} for path, problem in report.unread_values.items()],
-        "misread": [{"path": path, "problem": problem} for path, problem in report.misread.items()],
-        "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
-        "another_vacuum": report.another_vacuum,
-        "strange": report.strange,
-        "redated_until": report.redated_until,
-        "publications": report.publications,
-        "unread_by": report.unread_by,
-        "refused_settings": report.refused_settings,
-        "clustering": asdict(report.clustering) if report.clustering else None,
-        "keeps_versions": report.keeps_versions,
-        "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
-        "without_statistics": [{"path": path, "files": files} for path, files in report.without_statistics.items()],
-        "unkept_statistics": report.unkept_statistics or None,
-        "pending": [_pending_json(transaction) for transaction in report.pending],
-        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in (*OF_FILES, Reason.PART)},
-        "foreign": [entry.path for entry in report.foreign],
-        "applications": [
-            {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
-            for it in report.applications
-        ],
-        "advice": advice(report),
-    }
+    return document(
+        report,
+        "url scope ok live missing wrong_size unread_values misread corrupt another_vacuum strange redated_until "
+        "publications unread_by refused_settings clustering keeps_versions useless_statistics without_statistics "
+        "unkept_statistics pending garbage foreign applications advice",
+        live={"files": report.live_files, "size": report.live_size},
+        missing={"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
+        unread_values=_problems_json(report.unread_values),
+        misread=_problems_json(report.misread),
+        corrupt=_problems_json(report.corrupt),
+        useless_statistics=_problems_json(report.useless_statistics),
+        without_statistics=[{"path": path, "files": files} for path, files in report.without_statistics.items()],
+        unkept_statistics=report.unkept_statistics or None,
+        pending=[_pending_json(it) for it in report.pending],
+        garbage={kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in (*OF_FILES, Reason.PART)},
+        foreign=[entry.path for entry in report.foreign],
+        applications=[document(it, "id version tid committed odd", odd=it.odd or None) for it in report.applications],
+        advice=advice(report),
+    )
+
+
+def _problems_json(problems: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"path": path, "problem": problem} for path, problem in problems.items()]
+
+
+def _pending_json(it: PendingTransaction) -> dict[str, Any]:
+    names = "tid started age_s files size whole lost_marker app provenance"
+    age_s = int(it.age.total_seconds())
+    return document(it, names, age_s=age_s, lost_marker=it.lost_marker or None, app=app_json(it.app))
 
 
 def _statistics(report: CheckReport) -> list[str]:
@@ -112,13 +109,6 @@ def _lost(report: CheckReport) -> list[str]:
 
 def _named(problems: Mapping[str, str]) -> list[str]:
     return [f"{path}: {problem}" for path, problem in problems.items()]
-
-
-def _pending_json(it: PendingTransaction) -> dict[str, Any]:
-    age_s = int(it.age.total_seconds())
-    known = {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
-    known |= {"whole": it.whole, "lost_marker": it.lost_marker or None}
-    return {**known, "app": app_json(it.app), "provenance": provenance_json(it.provenance)}
 
 
 def _facts(report: CheckReport) -> Mapping[str, str]:

@@ -17,26 +17,28 @@ from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
+from dbio_commit.cli.changed import (
+    compaction_json,
+    drop_json,
+    parse_changes,
+    print_compaction,
+    print_drop,
+    print_published,
+    print_settings,
+    published_json,
+)
 from dbio_commit.cli.check import check_json, print_check
-from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.diff import diff_json, print_diff
 from dbio_commit.cli.doctor import findings_json, look_around, print_findings
-from dbio_commit.cli.drop import drop_json, print_drop
-from dbio_commit.cli.erase import erasure_json, print_erasure
-from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.log import Choice, commit_json, print_log, print_trace, refuse_both, trace_json
-from dbio_commit.cli.output import one_line, print_json, say, say_error
-from dbio_commit.cli.progress import progress, status
-from dbio_commit.cli.publish import print_published, published_json
+from dbio_commit.cli.output import document, one_line, print_json, progress, say, say_error, status
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
-from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.serve import pairs, run_server
-from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
+from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, snapshot_json
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
-from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.cli.vacuum import erasure_json, print_erasure, print_vacuum, vacuum_json
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.chosen import parse_values
 from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
@@ -452,11 +454,9 @@ def copy(
         table = Table(path)
         with status("copying the table"):
             report = table.copy(target, as_of=as_of, incremental=incremental)
-    facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:
-        more = {"copied_files": report.copied_files, "copied_size": report.copied_size}
-        more |= {"resumed_files": report.resumed_files, "removed_files": report.removed_files, "new": report.is_new}
-        print_json({**facts, "size": report.size, **more, "copied_from": table.url})
+        names = "url tid commits files size copied_files copied_size resumed_files removed_files new copied_from"
+        print_json(document(report, names, new=report.is_new, copied_from=table.url))
         return
     what, resumed = files_text(report.files, report.size), report.resumed_files
     if not report.is_new:
@@ -489,7 +489,7 @@ def set_settings(
         sets = parse_changes(changes or ())
         settings = (table.set(sets, message=message).settings or {}) if sets else table.settings()
     if as_json:
-        print_json(settings_json(table.url, settings))
+        print_json({"url": table.url, "settings": dict(settings)})
     else:
         print_settings(settings)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say
+from dbio_commit.cli.output import Column, document, in_pipe, print_facts, print_lines, print_part, say
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.upkeep.diff import Change, Difference, Total
 from dbio_commit.upkeep.figures import count_text, files_text, known_size, number_text, size_text, total_text
@@ -40,23 +40,20 @@ def print_diff(found: Difference) -> None:
 
 
 def diff_json(found: Difference) -> dict[str, Any]:
-    return {
-        "url": found.url,
-        "from": found.before,
-        "to": found.after,
-        "commits": found.commits,
-        "before": _total_json(found.total_before),
-        "after": _total_json(found.total_after),
-        "partition_columns": {"before": found.layouts[0], "after": found.layouts[1]},
-        "columns": [it._asdict() for it in found.columns],
-        "settings": [it._asdict() for it in found.settings],
-        "partitions": [
-            {"directory": directory, "removed": _total_json(gone), "added": _total_json(came)}
+    return document(
+        found,
+        "url from to commits before after partition_columns columns settings partitions removed added",
+        **{"from": found.before, "to": found.after},
+        before=found.total_before,
+        after=found.total_after,
+        partition_columns={"before": found.layouts[0], "after": found.layouts[1]},
+        partitions=[
+            {"directory": directory, "removed": gone, "added": came}
             for directory, (gone, came) in found.partitions.items()
         ],
-        "removed": [_file_json(file) for file in found.removed],
-        "added": [_file_json(file) for file in found.added],
-    }
+        removed=[_file_json(file) for file in found.removed],
+        added=[_file_json(file) for file in found.added],
+    )
 
 
 def _rows_text(one: Total, other: Total) -> str:
@@ -65,12 +62,8 @@ def _rows_text(one: Total, other: Total) -> str:
     return f"{one.rows:,} -> {other.rows:,} ({other.rows - one.rows:+,})"
 
 
-def _total_json(total: Total) -> dict[str, int | None]:
-    return {"files": total.files, "size": total.size, "rows": total.rows}
-
-
 def _file_json(file: DataFile) -> dict[str, Any]:
-    return {"path": file.path, "size": known_size(file.size), "partition": file.partition}
+    return document(file, "path size partition", size=known_size(file.size))
 
 
 def _text(total: Total) -> str:

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.cli.output import Column, in_pipe, one_line, print_lines, say
+from dbio_commit.cli.output import Column, in_pipe, one_line, plain, print_lines, say
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 from dbio_commit.upkeep.doctor import Finding, Verdict, look_at_packages, look_at_store, problem
@@ -44,8 +44,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 
 def findings_json(path: str, findings: Sequence[Finding]) -> dict[str, Any]:
-    listed = [{"what": it.what, "verdict": it.verdict, "text": it.text, "advice": it.advice} for it in findings]
-    return {"path": path, "ok": all(it.verdict is not Verdict.PROBLEM for it in findings), "findings": listed}
+    return {"path": path, "ok": all(it.verdict is not Verdict.PROBLEM for it in findings), "findings": plain(findings)}
 
 
 _FINDING: list[Column[Finding]] = [

@@ -1,15 +1,15 @@
-"""`dbio log`: chooses commits, and prints them."""
+"""`dbio log`: chooses commits, and prints them. For `show` and `check`, too: who made a commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
-from dbio_commit.cli.provenance import by_text, provenance_json
+from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
 from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
 from dbio_commit.upkeep.trace import FileTrace
 
@@ -61,19 +61,15 @@ def print_log(commits: Sequence[Commit], now: datetime) -> None:
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
-    return {
-        "tid": commit.tid,
-        "time": commit.timestamp,
-        "operation": commit.operation,
-        "kind": commit.kind,
-        "data_change": commit.marker.is_data_change,
-        "added_files": commit.added_files,
-        "removed_files": commit.removed_files,
-        "rows": _rows(commit),
-        "size": _bytes(commit),
-        "app": app_json(commit.app),
-        "provenance": provenance_json(commit.provenance),
-    }
+    return document(
+        commit,
+        "tid time operation kind data_change added_files removed_files rows size app provenance",
+        time=commit.timestamp,
+        data_change=commit.marker.is_data_change,
+        rows=_rows(commit),
+        size=_bytes(commit),
+        app=app_json(commit.app),
+    )
 
 
 def app_json(app: tuple[str, int] | None) -> dict[str, Any] | None:
@@ -128,14 +124,10 @@ def print_trace(trace: FileTrace, now: datetime) -> None:
 
 
 def trace_json(url: str, trace: FileTrace) -> dict[str, Any]:
-    return {
-        "url": url,
-        "path": trace.path,
-        "live": trace.is_live,
-        "writer": trace.writer,
-        "added": commit_json(trace.added) if trace.added else None,
-        "removed": commit_json(trace.removed) if trace.removed else None,
-    }
+    added, removed = (commit_json(it) if it else None for it in (trace.added, trace.removed))
+    return document(
+        trace, "url path live writer added removed", url=url, live=trace.is_live, added=added, removed=removed
+    )
 
 
 def _steps(trace: FileTrace) -> list[tuple[str, Commit]]:
@@ -147,3 +139,28 @@ def refuse_both(file: str | None, partition: Sequence[str], choice: Choice) -> N
     """Raises InvalidInputError if commits are asked for in two ways."""
     if file is not None and (partition or choice != Choice()):
         raise InvalidInputError("--file shows at most two commits: give it without the other options")
+
+
+# --- who made a commit ------------------------------------------------------------------------------------------------
+
+
+def by_text(by: Provenance | None) -> str | None:
+    """The user and the host."""
+    return "@".join(filter(None, (by.user, by.host))) or None if by else None
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in labels.items())
+
+
+def provenance_facts(by: Provenance | None) -> Mapping[str, str]:
+    """All of it, for people."""
+    if by is None:
+        return {}
+    process = f"process {by.process}" if by.process is not None else None
+    return {
+        "message": by.message or "",
+        "labels": labels_text(by.labels or {}),
+        "by": ", ".join(filter(None, (by_text(by), process, by.software))),
+        "spark": ", ".join(filter(None, (by.spark_application, by.spark_job))),
+    }

@@ -1,4 +1,4 @@
-"""Prints results: one JSON document for programs, lines for pipes, tables and facts for people.
+"""Prints results: one JSON document for programs, lines for pipes, tables, facts and progress for people.
 
 Tables fit the terminal, and nothing is cut off. Lines in a pipe are never wrapped. Names come from outside, so texts
 for people and pipes are escaped by `visible`, and never interpreted as markup.
@@ -6,18 +6,24 @@ for people and pipes are escaped by `visible`, and never interpreted as markup.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
+from threading import Event, Lock, Timer
 from typing import Any, Generic, TypeVar
 
 import typer
+from msgspec import Struct, structs
 from rich.console import Console
 from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
 from dbio_commit.base.errors import DbioError
+from dbio_commit.base.progress import Progress
 from dbio_commit.base.texts import visible
 from dbio_commit.upkeep.figures import iso_text
 
@@ -62,6 +68,29 @@ def in_pipe() -> bool:
 def print_json(document: Mapping[str, Any]) -> None:
     """Prints a document. Sizes are in bytes, times in UTC."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False, default=iso_text))
+
+
+def document(report: object, names: str, /, **special: Any) -> dict[str, Any]:
+    """The fields and properties of these names, in this order. `special` has what is printed under a name instead."""
+    return {name: plain(special[name] if name in special else getattr(report, name)) for name in names.split()}
+
+
+def plain(value: Any) -> Any:
+    """The value for JSON: a record is an object of its fields, and a duration `age` is `age_s`, in whole seconds."""
+    if isinstance(value, Mapping):
+        return {name: plain(it) for name, it in value.items()}
+    if isinstance(value, Struct):
+        return plain(structs.asdict(value))
+    if is_dataclass(value):
+        told = {it.name: getattr(value, it.name) for it in fields(value)}
+        return dict(_seconds(name, it) if isinstance(it, timedelta) else (name, plain(it)) for name, it in told.items())
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    return [plain(it) for it in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _seconds(name: str, duration: timedelta) -> tuple[str, int]:
+    return f"{name}_s", int(duration.total_seconds())
 
 
 # --- for pipes ----------------------------------------------------------------------------------------------------
@@ -164,3 +193,55 @@ def _console() -> Console:
     console = Console(markup=False, emoji=False, highlight=False)
     console.width = 1 << 16 if in_pipe() else max(console.width, _NARROWEST)
     return console
+
+
+# --- progress, on stderr for people at a terminal ---------------------------------------------------------------------
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Shows a bar for each phase."""
+    console = Console(stderr=True)
+    if not console.is_terminal or in_pipe():
+        yield lambda phase, done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with ProgressBars(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=None)
+            bars.update(tasks[phase], completed=done, total=total)
+
+        yield show
+
+
+LATE_S = 2.0
+"""A command that takes less shows no spinner."""
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Shows the text and a spinner, if the block takes more than 2 s."""
+    console = Console(stderr=True)
+    if not console.is_terminal or in_pipe():
+        yield
+        return
+    spinner, over, lock = console.status(text), Event(), Lock()
+
+    def show() -> None:
+        with lock:
+            if not over.is_set():
+                spinner.start()
+
+    timer = Timer(LATE_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            over.set()
+            spinner.stop()

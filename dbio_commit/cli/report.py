@@ -10,8 +10,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.cli.check import advice
 from dbio_commit.cli.output import one_line, say, say_error
 from dbio_commit.feed.streams import StreamLag
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.figures import count_text
 from dbio_commit.upkeep.report.health import Vacuumed, look
 from dbio_commit.upkeep.report.page import Subject, render_page, rendered

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
 from dbio_commit.feed.streams import CommitChanges, StreamLag
 from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
 
@@ -23,15 +23,15 @@ def changes_json(url: str, changes: Sequence[CommitChanges]) -> dict[str, Any]:
 
 
 def _change_json(it: CommitChanges) -> dict[str, Any]:
-    return {
-        "tid": it.tid,
-        "time": it.timestamp,
-        "operation": it.operation,
-        "inserted": {"files": len(it.inserted), "rows": it.inserted_rows},
-        "deleted": {"files": len(it.deleted), "rows": it.deleted_rows},
-        "updated": {"rows": it.updated_rows},
-        "recorded": {"files": len(it.recorded)},
-    }
+    return document(
+        it,
+        "tid time operation inserted deleted updated recorded",
+        time=it.timestamp,
+        inserted={"files": len(it.inserted), "rows": it.inserted_rows},
+        deleted={"files": len(it.deleted), "rows": it.deleted_rows},
+        updated={"rows": it.updated_rows},
+        recorded={"files": len(it.recorded)},
+    )
 
 
 _CHANGES: list[Column[CommitChanges]] = [
@@ -59,12 +59,8 @@ def lags_json(url: str, lags: Sequence[StreamLag]) -> dict[str, Any]:
 
 
 def _lag_json(it: StreamLag) -> dict[str, Any]:
-    return {
-        "query": it.query,
-        "batch": it.batch,
-        "behind": {"commits": it.commits, "files": it.files, "size": it.size_bytes},
-        "oldest": it.oldest,
-    }
+    behind = {"commits": it.commits, "files": it.files, "size": it.size_bytes}
+    return document(it, "query batch behind oldest", behind=behind)
 
 
 def _lag_columns(now: datetime) -> list[Column[StreamLag]]:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dbio_commit.cli.log import app_json, commit_json
-from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
-from dbio_commit.cli.provenance import provenance_facts, provenance_json
-from dbio_commit.cli.schema import summarise, without_nan
+from dbio_commit.cli.log import app_json, commit_json, provenance_facts
+from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
+from dbio_commit.cli.snapshot import summarise, without_nan
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.upkeep.figures import (
@@ -37,25 +36,22 @@ def print_transaction(report: TransactionReport, now: datetime) -> None:
 
 def transaction_json(report: TransactionReport) -> dict[str, Any]:
     commit = report.commit
-    return {
-        "url": report.url,
-        "tid": report.tid,
-        "state": report.state,
-        "started": report.started,
-        "decided": report.decided,
-        "undecided_directories": report.undecided,
-        "operation": commit.operation if commit else None,
-        "kind": commit.kind if commit else None,
-        "data_change": commit.marker.is_data_change if commit else None,
-        "app": app_json(commit.app) if commit else None,
-        "provenance": provenance_json(report.provenance),
-        "metrics": commit.metrics if commit else {},
-        "schema": without_nan(commit.schema) if commit else None,
-        "settings": commit.settings if commit else None,
-        "total": total_json(report.files),
-        "files": [_file_json(file) for file in report.files],
-        "removed": commit.removed if commit else [],
-    }
+    return document(
+        report,
+        "url tid state started decided undecided_directories operation kind data_change app provenance metrics schema "
+        "settings total files removed",
+        undecided_directories=report.undecided,
+        operation=commit and commit.operation,
+        kind=commit and commit.kind,
+        data_change=commit and commit.marker.is_data_change,
+        app=commit and app_json(commit.app),
+        metrics=commit.metrics if commit else {},
+        schema=commit and without_nan(commit.schema),
+        settings=commit and commit.settings,
+        total=total_json(report.files),
+        files=[_file_json(file) for file in report.files],
+        removed=commit.removed if commit else [],
+    )
 
 
 def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
@@ -82,9 +78,8 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
 
 
 def _file_json(file: FileInfo) -> dict[str, Any]:
-    bounds = {column: bounds._asdict() for column, bounds in (file.statistics or {}).items()}
-    known = {"path": file.path, "size": known_size(file.size), "rows": file.rows, "partition": file.partition}
-    return known | {"statistics": bounds}
+    told = {"size": known_size(file.size), "statistics": file.statistics or {}}
+    return document(file, "path size rows partition statistics", **told)
 
 
 _COLUMN: list[Column[tuple[str, str, Bounds]]] = [

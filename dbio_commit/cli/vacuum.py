@@ -1,4 +1,4 @@
-"""`dbio vacuum`: prints what was deleted and why, or would be."""
+"""`dbio vacuum` and `dbio erase`: prints what was deleted and why, or would be, and what remains elsewhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -7,6 +7,7 @@ from typing import Any
 from dbio_commit.cli.check import KEEPS_VERSIONS
 from dbio_commit.cli.output import (
     Column,
+    document,
     in_pipe,
     print_facts,
     print_lines,
@@ -15,58 +16,46 @@ from dbio_commit.cli.output import (
     say,
     say_error,
     say_facts,
+    text_column,
 )
 from dbio_commit.protocol.garbage import Reason
+from dbio_commit.upkeep.erase.report import EraseReport
 from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text
 from dbio_commit.upkeep.report.health import Amount
 from dbio_commit.upkeep.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 
 
 def print_vacuum(report: VacuumReport) -> None:
+    _print_deletions(report, _vacuum_facts(report))
+    if not in_pipe():
+        print_part("kept", _REASON, _amounts(report.kept))
+    _say_failures(report.url, report.failed)
+
+
+def _print_deletions(report: VacuumReport | EraseReport, facts: Mapping[str, str]) -> None:
     if in_pipe():
-        print_lines(DELETION, report.deleted)
-        say_facts(report.url, _facts(report), dry_run=report.dry_run)
-    else:
-        say(report.url, style="bold")
-        if report.dry_run and report.deleted:
-            print_pages(DELETION, report.deleted)
-            say("")
-        print_facts(_facts(report))
-        print_part("would be deleted" if report.dry_run else "deleted", REASON, amounts(report.deleted))
-        print_part("kept", REASON, amounts(report.kept))
-    say_failures(report.url, report.failed)
+        print_lines(_DELETION, report.deleted)
+        say_facts(report.url, facts, dry_run=report.dry_run)
+        return
+    say(report.url, style="bold")
+    if report.dry_run and report.deleted:
+        print_pages(_DELETION, report.deleted)
+        say("")
+    print_facts(facts)
+    print_part("would be deleted" if report.dry_run else "deleted", _REASON, _amounts(report.deleted))
 
 
 def vacuum_json(report: VacuumReport) -> dict[str, Any]:
-    return {
-        "url": report.url,
-        "scope": report.scope,
-        "dry_run": report.dry_run,
-        "retention_hours": report.retention_hours,
-        "ok": report.ok,
-        "stopped": report.stopped,
-        "deleted": [deletion_json(it) for it in report.deleted],
-        "failed": [{"path": it.path, "message": it.message} for it in report.failed],
-        "aborted": report.aborted,
-        "postponed": report.postponed,
-        "warnings": report.warnings,
-        "keeps_versions": report.keeps_versions,
-        "checkpoint": report.checkpoint,
-        "queued": report.queued,
-        "kept": [deletion_json(it) for it in report.kept],
-    }
+    names = "url scope dry_run retention_hours ok stopped deleted failed aborted postponed warnings keeps_versions"
+    return document(report, f"{names} checkpoint queued kept")
 
 
-def say_failures(url: str, failures: Iterable[Failure]) -> None:
+def _say_failures(url: str, failures: Iterable[Failure]) -> None:
     for failure in failures:
         say_error(f"{failure.path or url}: {' '.join(failure.message.split())}")
 
 
-def deletion_json(it: Deletion) -> dict[str, Any]:
-    return {"path": it.path, "size": it.size, "age_s": int(it.age.total_seconds()), "reason": it.reason}
-
-
-def _facts(report: VacuumReport) -> Mapping[str, str]:
+def _vacuum_facts(report: VacuumReport) -> Mapping[str, str]:
     would = "would be " if report.dry_run else ""
     freed = f"{count_text(len(report.deleted), 'object')}, {size_text(sum(it.size for it in report.deleted))}"
     failed, postponed, queued = len(report.failed), len(report.postponed), len(report.queued)
@@ -87,20 +76,62 @@ def _some(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + more
 
 
-def amounts(deletions: Iterable[Deletion]) -> list[tuple[Reason, Amount]]:
+def _amounts(deletions: Iterable[Deletion]) -> list[tuple[Reason, Amount]]:
     return sorted(by_reason(deletions).items(), key=lambda it: list(Reason).index(it[0]))
 
 
-DELETION: list[Column[Deletion]] = [
+_DELETION: list[Column[Deletion]] = [
     Column("path", lambda it: it.path, fold=True),
     Column("size", lambda it: it.size, size_text, right=True),
     Column("age", lambda it: int(it.age.total_seconds()), lambda s: age_text(timedelta(seconds=s)), right=True),
     Column("why", lambda it: it.reason, fold=True),
 ]
 
-REASON: list[Column[tuple[Reason, Amount]]] = [
+_REASON: list[Column[tuple[Reason, Amount]]] = [
     Column("why", lambda it: it[0], fold=True),
     Column("objects", lambda it: it[1].objects, number_text, right=True),
     Column("size", lambda it: it[1].size, size_text, right=True),
     Column("oldest", lambda it: it[1].oldest, age_text, right=True, least_width=70),
 ]
+
+
+# --- dbio erase -------------------------------------------------------------------------------------------------------
+
+
+def print_erasure(report: EraseReport) -> None:
+    _print_deletions(report, _erasure_facts(report))
+    if in_pipe():
+        for sentence in report.remains:
+            say_error(f"not erased here: {sentence}")
+    else:
+        print_part("not erased here", text_column("what"), report.remains)
+    _say_failures(report.url, report.failed)
+    for it in report.pending:
+        say_error(
+            f"{it.tid} is pending since {it.since.isoformat()}, and may hold such rows: run erase again once it has "
+            f"ended, or abort it with `dbio abort`; a vacuum aborts it after {it.until.isoformat()}"
+        )
+
+
+def erasure_json(report: EraseReport) -> dict[str, Any]:
+    pending = [{"tid": it.tid, "since": it.since.isoformat(), "until": it.until.isoformat()} for it in report.pending]
+    names = "url where dry_run ok tid rows files deleted failed pending published remains"
+    return document(report, names, pending=pending)
+
+
+def _erasure_facts(report: EraseReport) -> Mapping[str, str]:
+    rows = "" if report.rows is None else f", {count_text(report.rows, 'row')}"
+    if report.dry_run:
+        what = f"{count_text(report.files, 'live file')} may hold such rows"
+    elif report.tid is None:
+        what = "no live file held such rows"
+    else:
+        what = f"{report.tid}: {count_text(report.files, 'file')} written anew or removed{rows}"
+    gone = f"{count_text(len(report.deleted), 'object')}, {size_text(sum(it.size for it in report.deleted))}"
+    return {
+        "rows": what,
+        "would be deleted" if report.dry_run else "deleted": gone,
+        "published anew": ", ".join(report.published),
+        "pending": count_text(len(report.pending), "transaction") if report.pending else "",
+        "failed": f"{count_text(len(report.failed), 'object')}; run it again" if report.failed else "",
+    }

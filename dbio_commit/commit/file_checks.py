@@ -5,7 +5,7 @@ Pure: the footers of the files were read before.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, SchemaMismatchError
@@ -13,12 +13,12 @@ from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer
-from dbio_commit.data.inside import refuse_inside
 from dbio_commit.data.proof import refuse_unproven
+from dbio_commit.data.pruning import value_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.partition_values import Given, kind_of, spell
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
+from dbio_commit.protocol.partition_values import Given, kind_of, read, spell
 from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest_types
 from dbio_commit.protocol.settings import change
 from dbio_commit.protocol.types import is_partition
@@ -141,7 +141,7 @@ class FileChecks:
                     f"{'without' if kind == 'timestamp' else 'with'} a zone; give one that is of the column's type"
                 )
         self._check_texts(files, types)
-        refuse_inside(files, footers, self._terms.partition_columns, url=self._url)
+        _refuse_columns_inside(files, footers, self._terms.partition_columns, url=self._url)
 
     def check_rows(self, files: Sequence[FileInfo], schema: Mapping[str, Any] | None) -> None:
         """Raises an error unless the statistics of the files prove that all rows keep the table's constraints."""
@@ -210,3 +210,48 @@ class FileChecks:
 
     def _url_of(self, path: str) -> str:
         return f"{self._url}/{path}"
+
+
+# --- partition columns inside of files --------------------------------------------------------------------------------
+
+
+def _refuse_columns_inside(
+    files: Iterable[FileInfo], footers: Mapping[str, Footer], columns: Sequence[str], *, url: str
+) -> None:
+    """Raises InvalidInputError for a new file with a partition column whose values differ from the directory's, or may
+    differ.
+
+    Readers of tables take the value from the directory, and tools that read single files take it from the file. The
+    statistics of the file must prove that both are the same.
+
+    `footers` has the footers that were read, by path. `url` is the table's.
+    """
+    parts = frozenset(column.lower() for column in columns)
+    for file in files:
+        footer = footers.get(file.path)
+        kinds = {it["name"]: it["type"] for it in footer.columns["fields"]} if footer and footer.columns else {}
+        for name in _in(parts, (*kinds, *(file.statistics or ()))):
+            text = next(text for column, text in file.partition.items() if column.lower() == name.lower())
+            bounds, kind = (file.statistics or {}).get(name, Bounds()), kinds.get(name)
+            if file.rows != 0 and not _is_alike(text, bounds, file.rows, kind if isinstance(kind, str) else ""):
+                raise InvalidInputError(
+                    f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not prove that "
+                    f"the column is {text!r:.200} in all rows, as in the name of its directory: some readers would "
+                    "find one value, others another. Write the file without that column"
+                )
+
+
+@lru_cache(maxsize=256)  # most files have the same columns
+def _in(parts: frozenset[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys(names) if name.lower() in parts)
+
+
+def _is_alike(text: str | None, bounds: Bounds, rows: int | None, kind: str) -> bool:
+    if text is None:
+        return bounds.nulls is not None and bounds.nulls == rows
+    try:
+        value = read(text, kind)
+    except ValueError:
+        return False
+    least, most = value_of(bounds.min, kind), value_of(bounds.max, kind)
+    return bounds.nulls == 0 and least is not None and least == most == value

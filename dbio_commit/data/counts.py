@@ -1,13 +1,19 @@
-"""How many rows, and values that are not null, the files of a table have, by what their writers recorded. Pure.
+"""What writers recorded about aggregates: numbers of rows and values, and where the least and greatest values may be.
 
-Bounds of values are not used: a bound need not be a value of the file (PROTOCOL.md 7.3).
+Pure. A bound need not be a value of the file (PROTOCOL.md 7.3). So counts use no bounds, and the least and the greatest
+values are read from the files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from dbio_commit.data.file_facts import facts_in
+from dbio_commit.data.pruning import Facts, facts_of_bounds
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
+from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
 CountsByPartition = dict[tuple[str | None, ...], list[int]]
@@ -72,3 +78,68 @@ def _add(
     for i, count in enumerate([rows, *values]):
         so_far[i] += count or 0
     return True
+
+
+# --- where extremes may be --------------------------------------------------------------------------------------------
+
+
+class Extreme(NamedTuple):
+    """The least or the greatest value of a column."""
+
+    column: str
+    kind: str
+    """The type, as in `column_types`."""
+    is_greatest: bool
+
+
+def may_hold_extremes(
+    files: Sequence[DataFile], commits: Iterable[Decided], wanted: Sequence[Extreme]
+) -> Sequence[DataFile]:
+    """The files without those in which surely none of these values is. No column is a partition column."""
+    best: list[Any] = [None] * len(wanted)
+
+    def look(facts: Sequence[Facts]) -> bool:
+        for i, (extreme, it) in enumerate(zip(wanted, facts, strict=True)):
+            # A value that is surely there is no greater than the least value, or no less than the greatest one.
+            sure = None if it.nulls is None or it.rows is None or it.nulls >= it.rows else _sure(extreme, it)
+            if sure is not None and (best[i] is None or _is_beyond(extreme, sure, best[i])):
+                best[i] = sure
+        return False
+
+    def may_hold(facts: Sequence[Facts]) -> bool:
+        return any(map(_may_hold, wanted, facts, best))
+
+    if isinstance(files, FilesInParts):
+        columns = {extreme.column.lower() for extreme in wanted}
+        files.choose(lambda _: True, columns, _of_bounds(look, wanted))
+        return files.choose(lambda _: True, columns, _of_bounds(may_hold, wanted))
+    markers = {commit.tid: commit for commit in commits}
+    live, kinds = LiveFiles.of(files), [(it.column, it.kind) for it in wanted]
+    for added in live.by_transaction:
+        for _, facts in facts_in(added, markers, kinds):
+            look(facts)
+    return live.select(lambda added: [path for path, facts in facts_in(added, markers, kinds) if may_hold(facts)])
+
+
+def _sure(extreme: Extreme, facts: Facts) -> Any:
+    """A bound on the other side: some value lies at it, or beyond."""
+    return facts.low if extreme.is_greatest else facts.high
+
+
+def _is_beyond(extreme: Extreme, value: Any, other: Any) -> bool:
+    return bool(value > other if extreme.is_greatest else value < other)
+
+
+def _may_hold(extreme: Extreme, facts: Facts, best: Any) -> bool:
+    bound = facts.high if extreme.is_greatest else facts.low
+    return facts.has_values and (best is None or bound is None or not _is_beyond(extreme, best, bound))
+
+
+def _of_bounds(
+    function: Callable[[Sequence[Facts]], bool], wanted: Sequence[Extreme]
+) -> Callable[[Partition, Mapping[str, Bounds], int | None], bool]:
+    def of(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
+        told = {name.lower(): it for name, it in bounds.items()}
+        return function([facts_of_bounds(told.get(it.column.lower()), rows, it.kind) for it in wanted])
+
+    return of

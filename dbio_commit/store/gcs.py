@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.parser import BytesParser
 from typing import Any, BinaryIO, ClassVar, Self, cast
 from urllib.parse import quote, urlencode
 from uuid import uuid4
@@ -21,7 +23,6 @@ from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import split
 from dbio_commit.store.contract import Listing, Tail, Unfinished, too_large
 from dbio_commit.store.fsspec_store import FsspecStore, tail_of, without_user
-from dbio_commit.store.gcs_batch import NO_BUCKET, format_deletions, parse_deleted
 from dbio_commit.store.gcs_client import FileSystem
 from dbio_commit.store.paths import within
 from dbio_commit.store.upload import Download
@@ -242,7 +243,7 @@ class GcsStore(FsspecStore):
             "POST",
             f"{self.fs._location}/batch/storage/v1",
             json_out=False,
-            data=format_deletions(urls, boundary),
+            data=_format_deletions(urls, boundary),
             headers={"Content-Type": f"multipart/mixed; boundary={boundary}"},
         )
         gone = parse_deleted(headers.get("Content-Type", ""), answer)
@@ -256,7 +257,7 @@ class GcsStore(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        if isinstance(error, FileNotFoundError) and NO_BUCKET in str(error):
+        if isinstance(error, FileNotFoundError) and _NO_BUCKET in str(error):
             return StoreError(f"{message}; check the bucket's name")
         if isinstance(error, FileNotFoundError) and action not in ("create", "write"):  # in which a session may be gone
             return ObjectNotFoundError(message)
@@ -329,3 +330,35 @@ def _entry(path: str, found: Mapping[str, str]) -> Entry:
 def _just_after(name: str) -> str:
     """A text that sorts shortly after all that starts with the name."""
     return name[:-1] + chr(ord(name[-1]) + 1)
+
+
+# --- batch requests, which delete many objects at once: bodies and answers in MIME ------------------------------------
+
+
+_NO_BUCKET = "bucket does not exist"
+"""In the service's message for 404 if the bucket is missing. Any other 404 is about an object."""
+
+
+def _format_deletions(urls: Sequence[str], boundary: str) -> bytes:
+    """The body of a request that deletes many objects, which are numbered from 0."""
+    parts = (
+        f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <dbio+{number}>\r\n\r\n"
+        f"DELETE {url} HTTP/1.1\r\n\r\n\r\n"
+        for number, url in enumerate(urls)
+    )
+    return f"{''.join(parts)}--{boundary}--\r\n".encode()
+
+
+_NUMBER = re.compile(r"\+(\d{1,9})>\s*$")
+_GONE = re.compile(rf"HTTP/[\d.]+ (?:2\d\d|404(?!.*{_NO_BUCKET}))\b", re.DOTALL)
+
+
+def parse_deleted(content_type: str, answer: bytes) -> set[int]:
+    """The numbers of the objects that the service deleted or did not find, from its answer."""
+    message = BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + answer)
+    numbers = set()
+    for part in message.walk():
+        number = _NUMBER.search(str(part.get("Content-ID", "")))
+        if number and _GONE.match(str(part.get_payload()).lstrip()):
+            numbers.add(int(number[1]))
+    return numbers

@@ -1,10 +1,10 @@
-"""Many calls of a store at once."""
+"""Many calls of a store at once, in threads."""
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, overload
-
-from dbio_commit.store.ahead import CallsAhead
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Generic, TypeVar, overload
 
 CONCURRENCY = 32
 """Requests in flight at once for one call."""
@@ -12,6 +12,62 @@ CONCURRENCY = 32
 _T = TypeVar("_T")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+
+
+class CallsAhead(Generic[_T]):
+    """Calls in threads whose results are taken in the order of the calls.
+
+    `few` calls run, or wait to be taken, whatever they hold; more, up to `most`, while they hold at most `size_bytes`
+    together. For one thread.
+    """
+
+    def __init__(self, *, few: int, most: int, size_bytes: int, name: str) -> None:
+        self._few, self._most, self._size_bytes, self._name = few, most, size_bytes, name
+        self._pool: ThreadPoolExecutor | None = None  # many callers have one call, and need none
+        self._calls: deque[tuple[int, Future[_T]]] = deque()
+        self._held_bytes = 0
+
+    def __bool__(self) -> bool:
+        """Whether results are left."""
+        return bool(self._calls)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a call may follow that holds so many bytes."""
+        count = len(self._calls)
+        return count < self._few or (count < self._most and self._held_bytes + size <= self._size_bytes)
+
+    def call(self, function: Callable[[], _T], size: int) -> None:
+        self._pool = self._pool or ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+        self._calls.append((size, self._pool.submit(function)))
+        self._held_bytes += size
+
+    def take(self) -> _T:
+        """The result of the oldest call that is left. Raises the error of the call."""
+        size, call = self._calls.popleft()
+        self._held_bytes -= size
+        return call.result()
+
+    def results(
+        self, function: Callable[[_A], _T], items: Sequence[_A], sizes: Sequence[int]
+    ) -> Generator[_T, None, None]:
+        """The results of a call for each item, which holds so many bytes. Closes this at the end."""
+        if len(items) <= 1:
+            yield from map(function, items)
+            return
+        try:
+            for item, size in zip(items, sizes, strict=True):
+                while not self.has_room(size):
+                    yield self.take()
+                self.call(partial(function, item), size)
+            while self:
+                yield self.take()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Begins no more calls, and waits for those that run."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
 
 
 class ManyCalls:

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, BinaryIO, Self, cast
 
+import s3fs
 from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from fsspec.asyn import sync
+from botocore.handlers import add_expect_header
+from fsspec.asyn import sync, sync_wrapper
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
@@ -17,7 +20,6 @@ from dbio_commit.protocol.names import split
 from dbio_commit.store.contract import Listing, Tail, Unfinished, too_large
 from dbio_commit.store.fsspec_store import ClientFailure, FsspecStore, tail_of, without_user
 from dbio_commit.store.paths import common_start, within
-from dbio_commit.store.s3_client import FileSystem, again, code_of, first_bytes, status_of
 from dbio_commit.store.upload import Download
 
 _NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # or that do not come back from XML as they were
@@ -36,6 +38,51 @@ _NO_CONDITION = (
     "MinIO, Ceph); or it does not support the checksums that the client sends: then set config_kwargs="
     "{'request_checksum_calculation': 'when_required'} in storage_options"
 )
+
+
+class FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
+    retries = 2  # each is up to five attempts of botocore: with s3fs's own 5, a silent server would take 6 minutes
+
+    async def set_session(self, refresh: bool = False, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        before = self._s3
+        client = await super().set_session(refresh, kwargs)
+        if client is not before:
+            # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
+            client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
+
+    connect = sync_wrapper(set_session)
+    """Called by the property `s3`. The one that it inherits would not call the `set_session` above."""
+
+
+async def _first_bytes(body: Any, most: int) -> bytes:
+    """The first bytes of an answer's body, which is then closed."""
+    found = bytearray()
+    async with body:  # older versions of aiobotocore give the response within it: so use `body` itself
+        while len(found) < most and (chunk := await body.read(most - len(found))):
+            found += chunk
+    return bytes(found)
+
+
+def _retrying() -> Retrying:
+    """Repeats a request whose answer breaks off, as s3fs does for its own requests."""
+    return Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The HTTP status of the answer that the error is about."""
+    status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
+
+
+def _code_of(error: BaseException) -> str:
+    """The service's error code, such as "NoSuchKey", or ""."""
+    return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _response(error: BaseException) -> Mapping[str, Any]:
+    source = error if isinstance(error, ClientError) else error.__cause__
+    return source.response if isinstance(source, ClientError) else {}
 
 
 class S3Store(FsspecStore):
@@ -134,7 +181,7 @@ class S3Store(FsspecStore):
         def get() -> bytes:  # one GET; cat_file would ask for the size first, or read without a limit
             return cast(bytes, sync(self.fs.loop, self._read, path, limit_bytes + 1))
 
-        body = self.unless_absent("read", path, lambda: again()(get))
+        body = self.unless_absent("read", path, lambda: _retrying()(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
@@ -142,22 +189,22 @@ class S3Store(FsspecStore):
     async def _read(self, path: str, most: int) -> bytes:
         """The object's first `most` bytes."""
         response = await self.fs._call_s3("get_object", **self._object(path))
-        return await first_bytes(response["Body"], most)
+        return await _first_bytes(response["Body"], most)
 
     def get_tail(self, path: str, length: int) -> Tail:
         def get() -> Tail:
             return cast(Tail, sync(self.fs.loop, self._read_tail, path, length))
 
-        return self.unless_absent("read", path, lambda: again()(get))
+        return self.unless_absent("read", path, lambda: _retrying()(get))
 
     async def _read_tail(self, path: str, length: int) -> Tail:
         try:
             response = await self.fs._call_s3("get_object", **self._object(path), Range=f"bytes=-{length}")
         except OSError as error:
-            if status_of(error) == 416:  # an empty object has no end
+            if _status_of(error) == 416:  # an empty object has no end
                 return Tail(0, b"")
             raise
-        found = await first_bytes(response["Body"], length + 1)
+        found = await _first_bytes(response["Body"], length + 1)
         return tail_of(found, response.get("ContentRange"), length)
 
     def stat(self, path: str) -> Entry:
@@ -178,7 +225,7 @@ class S3Store(FsspecStore):
             try:
                 self.fs.call_s3("put_object", **self._object(path), Body=body, IfNoneMatch="*")
             except OSError as error:
-                match status_of(error):
+                match _status_of(error):
                     case 412:  # s3fs translates it only for some services
                         return False
                     case 409:  # another conditional PUT of this key is under way, and its outcome decides this one
@@ -226,7 +273,7 @@ class S3Store(FsspecStore):
             try:
                 self.fs.call_s3("delete_object", **self._object(path), IfMatch=head["ETag"])
             except OSError as error:
-                match status_of(error):
+                match _status_of(error):
                     case 412:
                         return False
                     case 404:
@@ -316,7 +363,7 @@ class S3Store(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        code = code_of(error)
+        code = _code_of(error)
         if isinstance(error, FileNotFoundError) or code in _ABSENT:
             if code == "NoSuchBucket":
                 return StoreError(f"{message}; check the bucket's name")
@@ -326,7 +373,7 @@ class S3Store(FsspecStore):
                 f"{message}; it is archived (S3 Glacier): bring it back with `aws s3api restore-object`, and keep the "
                 "table out of lifecycle rules that archive"
             )
-        if status_of(error) == 501 or code == "NotImplemented":
+        if _status_of(error) == 501 or code == "NotImplemented":
             return StoreError(f"{message}; {_NO_CONDITION if action == 'create' else _NO_SUCH_REQUEST}")
         if isinstance(error, PermissionError | NoCredentialsError | PartialCredentialsError) or code in _DENIED:
             return AccessDeniedError(

@@ -12,7 +12,7 @@ from google.auth import exceptions
 from dbio_commit.base.errors import AccessDeniedError, CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore
-from dbio_commit.store.gcs_batch import parse_deleted
+from dbio_commit.store.gcs import parse_deleted
 from tests.contract.places import Place
 from tests.servers import Fault, GcsServer
 

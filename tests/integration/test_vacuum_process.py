@@ -36,7 +36,7 @@ from vacuum.schedule import Service
 PATCH = """
 import os, signal, sys, threading, warnings
 from dbio_commit.log.snapshot import Scope
-from dbio_commit.spark import vacuum as run
+from dbio_commit import table as run
 from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 real = run.vacuum_table

@@ -35,7 +35,7 @@ WAIT_S = 60
 SLOW = """
 import threading
 from dbio_commit.log.snapshot import Scope
-from dbio_commit.spark import vacuum as spread
+from dbio_commit import table as run
 from vacuum import VacuumReport
 
 def slow(table, options, *, dry_run, control):
@@ -43,7 +43,7 @@ def slow(table, options, *, dry_run, control):
         threading.Event().wait(0.01)
     return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
 
-spread.vacuum_table = slow
+run.vacuum_table = slow
 from vacuum import config, cron
 from apscheduler.triggers.cron import CronTrigger
 config.cron_trigger = cron.cron_trigger = lambda cron, timezone, jitter_s=0: CronTrigger(second="*", timezone="UTC")

@@ -46,8 +46,7 @@ from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.publish import place_of
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
 

@@ -22,8 +22,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table, snapshots
+from dbio_commit.table import Table, snapshots, vacuum_table
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.writers import write

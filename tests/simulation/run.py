@@ -25,8 +25,7 @@ from dbio_commit.log import listing
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.upkeep.erase import run as erase
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions

@@ -253,7 +253,7 @@ def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -
         "dbio.Table, dbio.write\n"
         "before = [name for name in sys.modules if name.startswith('dbio_commit.upkeep.vacuum')]\n"
         "assert not before, before\n"
-        "assert dbio.vacuum is sys.modules['dbio_commit.spark.vacuum'].vacuum\n"
+        "assert dbio.vacuum is sys.modules['dbio_commit.table'].vacuum\n"
         "assert not {'vacuum', 'pyspark'} & sys.modules.keys()\n"
     )
 
@@ -268,7 +268,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VacuumOptions]:
         hours = options.retention_hours
         return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=hours)
 
-    monkeypatch.setattr(sys.modules["dbio_commit.spark.vacuum"], "vacuum_table", nothing)
+    monkeypatch.setattr(sys.modules["dbio_commit.table"], "vacuum_table", nothing)
     monkeypatch.setattr(commands, "vacuum_table", nothing)
     return seen
 

@@ -39,3 +39,13 @@ def test_a_first_change_imports_only_what_it_uses(operation: str, also: str, tmp
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert json.loads(done.stdout) == also.split()
     assert len(table.history()) == 3
+
+
+def test_a_vacuum_without_a_session_imports_nothing_for_spark(tmp_path: Path) -> None:
+    dbio.Table(tmp_path).write(pa.table({"id": [1]}))
+    code = (
+        f"import sys, dbio_commit as dbio; assert dbio.vacuum({str(tmp_path)!r}).ok\n"
+        "print(*(name for name in sys.modules if name.startswith('dbio_commit.spark')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []

@@ -36,7 +36,7 @@ from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import bare_columns, gives_field_ids
-from dbio_commit.store.ahead import CallsAhead
+from dbio_commit.store.many import CallsAhead
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024

@@ -1,7 +1,7 @@
 """Fetches small files of object stores whole, some of them before a reader needs them, in bounded memory.
 
 A reader that waits for each file would wait as often as there are files. pyarrow takes files from several threads, in
-about the order that was announced, and leaves some out; `store/ahead` is for one thread that takes all, in order. How
+about the order that was announced, and leaves some out; `store/many` is for one thread that takes all, in order. How
 rows come from the bytes is in `reading`.
 """
 

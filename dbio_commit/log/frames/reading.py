@@ -5,7 +5,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -15,13 +15,18 @@ from threading import Event
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as types
 
+from dbio_commit.data.columns import file_schema, own_name
 from dbio_commit.data.exact import for_arrow
-from dbio_commit.data.pruning import Condition, column_types
-from dbio_commit.data.row_groups import choose_groups
+from dbio_commit.data.pruning import Condition, column_types, facts_of_file
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
+from dbio_commit.data.statistics import bounds_in_group, leaf_types
 from dbio_commit.log.frames import ahead
 from dbio_commit.log.frames.request import Request
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 
 _T = TypeVar("_T")
@@ -106,7 +111,7 @@ def _reader(
         where = store.url_of(file.path)
         with open(file) as source:
             parquet = open_parquet(source, where)
-            groups = choose_groups(parquet, asked, types, partition=file.partition) if asked else None
+            groups = _choose_groups(parquet, asked, types, partition=file.partition) if asked else None
             for batch in read_rows(parquet, target, partition=file.partition, where=where, groups=groups):
                 yield from [batch] if keep is None else _kept(batch, keep)
 
@@ -181,3 +186,42 @@ def _run(source: Callable[[], Iterator[Any]], queue: "Queue[Any]", stop: Event) 
     except BaseException as error:
         end = _End(error)
     put(end)
+
+
+# --- row groups -------------------------------------------------------------------------------------------------------
+
+
+def _choose_groups(
+    parquet: pq.ParquetFile, conditions: Sequence[Condition], types_of: Mapping[str, str], *, partition: Partition
+) -> list[int]:
+    """The numbers of the row groups that may hold rows which fulfil all conditions, by the statistics in the footer.
+
+    `types_of` has the table's types, as `column_types` gives them. A column that the file has with another type leaves
+    nothing out.
+    """
+    footer = parquet.metadata
+    used = {column for condition in conditions for column in condition.columns()}
+    leaves = _leaves(parquet, {column.lower(): types_of[column] for column in used if column in types_of})
+    kept = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        told = {name: bounds_in_group(kind, footer, number, leaf) for name, (leaf, kind) in leaves.items()}
+        info = FileInfo(path="", size=0, rows=group.num_rows, statistics=told, partition=dict(partition))
+        facts_of = facts_of_file(info, used, types_of)
+        if group.num_rows and all(condition.may_hold(facts_of) for condition in conditions):
+            kept.append(number)
+    return kept
+
+
+def _leaves(parquet: pq.ParquetFile, wanted: Mapping[str, str]) -> dict[str, tuple[int, Any]]:
+    """The columns whose statistics count: the number of the leaf, and Arrow's type."""
+    found: dict[str, tuple[int, Any]] = {}
+    leaf = 0
+    for column, field in zip(file_schema(parquet), parquet.schema_arrow, strict=True):
+        inside = list(leaf_types(field.name, field.type))
+        is_flat = len(inside) == 1 and inside[0][0] == field.name
+        kind = wanted.get(field.name.lower())
+        if is_flat and not types.is_floating(field.type) and column.type == field.type and own_name(field.type) == kind:
+            found[field.name] = leaf, field.type
+        leaf += len(inside)
+    return found if leaf == parquet.metadata.num_columns else {}

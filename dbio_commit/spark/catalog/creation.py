@@ -22,7 +22,7 @@ from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
 from dbio_commit.store import parse_location
 from dbio_commit.store.location import is_plain
-from dbio_commit.upkeep.comments import change_comments
+from dbio_commit.upkeep.settings import change_comments
 
 _OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location", "path"}
 """Properties that Spark gives to each new table."""

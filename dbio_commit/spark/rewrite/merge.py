@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -16,7 +17,6 @@ from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.rewrite.sides import by_name, matching, name_of, of_side
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.ship.kept import Keep, keeping
@@ -97,8 +97,8 @@ class _Merge:
         self._rewrite, self._clauses, self._named = rewrite, clauses, named
         self._columns: dict[str, Column] = {}
         self._given = source
-        of_target = [name_of(TARGET, name) for name in rewrite.schema.fieldNames()]
-        of_source = [name_of(SOURCE, name) for name in source.columns]
+        of_target = [_name_of(TARGET, name) for name in rewrite.schema.fieldNames()]
+        of_source = [_name_of(SOURCE, name) for name in source.columns]
         self._seen: Mapping[RowKind, Sequence[str]] = {
             "matched": [*of_target, *of_source],
             "not_matched": of_source,
@@ -110,7 +110,7 @@ class _Merge:
             on.check(name="on")
             self._on, self._keys_match = on.text or "true", on.column
         else:
-            self._on, self._keys_match = matching(on, rewrite.schema, source)
+            self._on, self._keys_match = _match_on(on, rewrite.schema, source)
             self._asked_on = self._on
         if self._keys_match is None:
             check(self._scopes["matched"], self._on, name="on")
@@ -144,7 +144,7 @@ class _Merge:
     def _of_source(self, name: str) -> Column:
         """The same object for the same column."""
         if name not in self._columns:
-            self._columns[name] = of_side(SOURCE, name)
+            self._columns[name] = _of_side(SOURCE, name)
         return self._columns[name]
 
     def _asked(self, clause: Clause) -> Iterable[RowKind]:
@@ -162,10 +162,10 @@ class _Merge:
         schema = self._rewrite.schema
         filled: dict[str, Column | None] = dict.fromkeys(self._rewrite.generated)
         if clause.action == "insert":
-            filled |= {it: of_side(SOURCE, _default(it)) for it in self._rewrite.with_default}
+            filled |= {it: _of_side(SOURCE, _default(it)) for it in self._rewrite.with_default}
         given: Mapping[str, SqlValue] | None = clause.values
         if given is None:
-            known = by_name(source.columns)
+            known = _by_name(source.columns)
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
             if missing := [name for name in lacking if name not in filled]:
                 raise SchemaMismatchError(
@@ -313,7 +313,7 @@ class _Merge:
             if field.name in values:
                 new = values[field.name][0]
             elif clause.action == "update" and is_asked:
-                new = of_side(TARGET, field.name)
+                new = _of_side(TARGET, field.name)
             else:
                 continue
             value = f.when(by_clause[i], new) if value is None else value.when(by_clause[i], new)
@@ -378,3 +378,44 @@ def _default(column: str) -> str:
 
 
 _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
+
+
+# --- the two sides ----------------------------------------------------------------------------------------------------
+
+
+def _name_of(side: str, column: str) -> str:
+    """The column in Spark's SQL."""
+    return f"{side}.{schemas.quoted(column)}"
+
+
+def _of_side(side: str, column: str) -> Column:
+    return f.col(_name_of(side, column))
+
+
+def _match_on(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> tuple[str, Column | None]:
+    """`on` as a text; and, if `on` is a list of columns, the condition that they are equal, else None."""
+    if isinstance(on, str):
+        if on.strip().lower() in {*map(str.lower, schema.fieldNames())} & {*map(str.lower, source.columns)}:
+            raise InvalidInputError(
+                f"on={on!r:.100} is a column, not a condition; to match rows by this column, give [{on!r:.100}]"
+            )
+        return on, None
+    if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
+        raise InvalidInputError(
+            f'on={on!r:.200} is neither a condition, such as "target.id = source.id", nor a list of columns'
+        )
+    named: list[list[str]] = []
+    for columns, whose in ((schema.fieldNames(), "table"), (source.columns, "source")):
+        own = _by_name(columns)
+        if missing := [name for name in on if not own.keys() & {name, name.lower()}]:
+            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {missing[0]!r}")
+        named.append([own.get(name) or own[name.lower()] for name in on])
+    pairs = [*zip(*named, strict=True)]
+    text = " AND ".join(f"{_name_of(TARGET, it)} = {_name_of(SOURCE, other)}" for it, other in pairs)
+    return text, reduce(and_, (_of_side(TARGET, it) == _of_side(SOURCE, other) for it, other in pairs))
+
+
+def _by_name(columns: Iterable[str]) -> Mapping[str, str]:
+    """The columns by their exact names and by their names in lower case: a session may tell names apart by case."""
+    columns = [*columns]
+    return {name.lower(): name for name in columns} | {name: name for name in columns}

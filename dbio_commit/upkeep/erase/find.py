@@ -49,7 +49,7 @@ class Finder:
 
     def _may_hold(self, file: DataFile) -> bool:
         from dbio_commit.data.columns import arrow_schema
-        from dbio_commit.data.matching import may_match
+        from dbio_commit.data.exact import may_match
         from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
         if not self.columns or not self._types.keys() >= {*self._condition.columns()}:

@@ -7,16 +7,16 @@ import pytest
 from rich.console import Console
 
 from dbio_commit import Table
-from dbio_commit.cli import progress
+from dbio_commit.cli import output
 from tests.command_line import ESCAPE, append, in_terminal
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, *, late_s: float, is_watched: bool = True) -> str:
     screen = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=is_watched))
-    monkeypatch.setattr(progress, "in_pipe", lambda: not is_watched)
-    monkeypatch.setattr(progress, "LATE_S", late_s)
-    with progress.status("reading the log"):
+    monkeypatch.setattr(output, "Console", lambda **_: Console(file=screen, force_terminal=is_watched))
+    monkeypatch.setattr(output, "in_pipe", lambda: not is_watched)
+    monkeypatch.setattr(output, "LATE_S", late_s)
+    with output.status("reading the log"):
         time.sleep(0.2)
     time.sleep(0.05)  # what comes too late must show nothing any more
     return screen.getvalue()
@@ -31,10 +31,10 @@ def test_a_spinner_comes_only_after_a_while_and_only_where_somebody_watches(monk
 
 def test_it_goes_when_the_command_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=True))
-    monkeypatch.setattr(progress, "in_pipe", lambda: False)
-    monkeypatch.setattr(progress, "LATE_S", 0.05)
-    with pytest.raises(KeyboardInterrupt), progress.status("reading the log"):
+    monkeypatch.setattr(output, "Console", lambda **_: Console(file=screen, force_terminal=True))
+    monkeypatch.setattr(output, "in_pipe", lambda: False)
+    monkeypatch.setattr(output, "LATE_S", 0.05)
+    with pytest.raises(KeyboardInterrupt), output.status("reading the log"):
         raise KeyboardInterrupt
     time.sleep(0.1)
     assert screen.getvalue() == ""

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit.protocol.markers.schema import MOST_NESTED
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import in_both_forms

@@ -20,9 +20,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.markers.start import decode_begun
 from dbio_commit.protocol.markers.turn import decode_turn
-from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.spark.write.task import TaskSpec
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns

@@ -16,9 +16,8 @@ from dbio_commit.log import listing
 from dbio_commit.log import metadata as schema_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.store.local import LocalStore
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns

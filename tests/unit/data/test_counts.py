@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.data.counts import count_rows
-from dbio_commit.data.extremes import Extreme, may_hold_extremes
+from dbio_commit.data.counts import Extreme, count_rows, may_hold_extremes
 from tests.builders import DESCRIPTOR, World, data
 
 

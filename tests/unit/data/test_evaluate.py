@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import spark_schema
 from dbio_commit.data.evaluate import holds, same
-from dbio_commit.data.exact import for_duckdb, for_polars
-from dbio_commit.data.matching import may_match
+from dbio_commit.data.exact import for_duckdb, for_polars, may_match
 from dbio_commit.data.pruning import NOTHING_KNOWN, Facts
 from dbio_commit.data.where import parse_where
 from dbio_commit.data.where_exactly import parse_exactly

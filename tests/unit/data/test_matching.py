@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dbio_commit.data.matching import may_match
+from dbio_commit.data.exact import may_match
 from dbio_commit.data.pruning import Comparison
 from dbio_commit.data.where import parse_where
 from tests.erasing import COLUMNS

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import spark_schema
-from dbio_commit.data.exact import MOST_PARTS, for_arrow, for_duckdb, for_polars
-from dbio_commit.data.matching import may_match
+from dbio_commit.data.exact import MOST_PARTS, for_arrow, for_duckdb, for_polars, may_match
 from dbio_commit.data.predicates import ColumnPair, like
 from dbio_commit.data.pruning import Condition, Facts
 from dbio_commit.data.terms import read_condition

@@ -7,8 +7,7 @@ import pytest
 
 from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns

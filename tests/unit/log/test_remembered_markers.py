@@ -11,8 +11,7 @@ from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.log import listing
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.faults import act_before_call, calls_to

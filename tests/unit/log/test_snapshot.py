@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from dbio_commit.cli.files import snapshot_json
+from dbio_commit.cli.snapshot import snapshot_json
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES

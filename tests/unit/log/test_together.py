@@ -14,8 +14,7 @@ from dbio_commit.log.together import SURE_S
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.erase.run import WAIT_S
 from dbio_commit.upkeep.vacuum.plan import METADATA_RETENTION

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from dbio_commit.upkeep.comments import change_comments
+from dbio_commit.upkeep.settings import change_comments
 from tests.writers import stage, write
 
 

@@ -30,8 +30,7 @@ from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_state, copy_table
 from dbio_commit.upkeep.vacuum.report import VacuumOptions

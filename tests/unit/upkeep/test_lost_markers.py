@@ -10,7 +10,7 @@ from dbio_commit import Table
 from dbio_commit.cli import commands
 from dbio_commit.cli.check import advice
 from dbio_commit.protocol import names
-from dbio_commit.spark.vacuum import vacuum_table
+from dbio_commit.table import vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import in_both_forms

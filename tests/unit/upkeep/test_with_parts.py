@@ -28,8 +28,7 @@ from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_table
 from dbio_commit.upkeep.vacuum.report import VacuumOptions

@@ -1,7 +1,7 @@
 """Manifests and manifest lists of Iceberg, version 2, which name data files and manifests. Pure.
 
 Their Avro is in `avro`, the metadata that names a manifest list in `metadata`, and which manifests are merged in
-`merging`.
+`writing`.
 """
 
 import io

@@ -5,6 +5,7 @@ publication fails, `discard` deletes it, or else vacuum does.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import log10
 from typing import NamedTuple
 
 from dbio_commit.base.clock import Clock
@@ -27,7 +28,6 @@ from dbio_commit.upkeep.publish.iceberg.manifests import (
     paths_in,
     read_entries,
 )
-from dbio_commit.upkeep.publish.iceberg.merging import FULL_BYTES, to_merge
 from dbio_commit.upkeep.publish.iceberg.metadata import DIRECTORY, IcebergMetadata, SnapshotEntry
 from dbio_commit.upkeep.publish.reading import is_there
 from dbio_commit.upkeep.publish.remembered import TableKey, find_named, keep_named
@@ -149,7 +149,7 @@ class ManifestSink:
     def _add(self, entry: ManifestEntry, span: Span) -> None:
         writer = self._open = self._open or self._writer()
         writer.add(entry, span)
-        if writer.size >= FULL_BYTES:
+        if writer.size >= _FULL_BYTES:
             self._close()
 
     def rewrite(self, before: Before, manifest: Manifest, gone: Collection[str]) -> None:
@@ -247,3 +247,28 @@ def _refuse_missing(store: Store, path: str) -> None:
 
 def _name(snapshot: SnapshotEntry) -> str:
     return snapshot.manifest_list.rpartition("/")[2]
+
+
+# --- which manifests are merged ---------------------------------------------------------------------------------------
+
+
+_FULL_BYTES = MOST_MANIFEST_BYTES // 8
+"""A publisher begins another manifest at this size."""
+
+_TOGETHER = 10
+"""How many manifests of one level become one of the next level."""
+
+
+def _level(live: int, length: int) -> int | None:
+    """The level of a manifest with so many live files; None for one that is large enough to stay."""
+    return None if length >= _FULL_BYTES // 2 else int(log10(max(live, 1)))
+
+
+def to_merge(manifests: Sequence[Manifest], new_files: int) -> list[Manifest]:
+    """The manifests that are written together with the new files, or by themselves: those of the lowest level that has
+    many. So each entry is written once for each level, and a table has few manifests for each level.
+    """
+    levels = [_level(it.live, it.length) for it in manifests]
+    new = [_level(new_files, 0)] if new_files else []
+    full = sorted({it for it in levels if it is not None and [*levels, *new].count(it) >= _TOGETHER})
+    return [it for it, own in zip(manifests, levels, strict=True) if own == full[0]] if full else []

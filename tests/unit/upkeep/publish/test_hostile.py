@@ -19,8 +19,7 @@ from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputE
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import LAST_NUMBER
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import (
     DIRECTORIES,

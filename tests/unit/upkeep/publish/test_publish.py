@@ -22,8 +22,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.files import Bounds
-from dbio_commit.spark.vacuum import vacuum_table
-from dbio_commit.table import Table
+from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log, delta_replay
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaShown, DeltaState, decode_version, version_path

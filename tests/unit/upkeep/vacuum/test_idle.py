@@ -8,8 +8,8 @@ import pytest
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.store.contract import Unfinished
+from dbio_commit.table import vacuum_table
 from dbio_commit.upkeep.vacuum.idle import WHOLE_LOOK, Idle, LastLook, digest_of
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport, found_nothing
 from tests.tiny_parts import tiny_parts

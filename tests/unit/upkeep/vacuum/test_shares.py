@@ -12,7 +12,7 @@ from dbio_commit.commit import parts as writers
 from dbio_commit.log.parts import windows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.spark.vacuum import vacuum_table
+from dbio_commit.table import vacuum_table
 from dbio_commit.upkeep import walk
 from dbio_commit.upkeep.vacuum import table as vacuums
 from dbio_commit.upkeep.vacuum.packed import Deletions, Paths

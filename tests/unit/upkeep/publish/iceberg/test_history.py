@@ -16,7 +16,7 @@ from dbio_commit import Table
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.testing import ManualClock
-from dbio_commit.upkeep.publish.iceberg import merging
+from dbio_commit.upkeep.publish.iceberg import writing
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 
@@ -173,7 +173,7 @@ def test_pyiceberg_reads_what_dbio_reads(seed: int, tmp_path: Path) -> None:
 def test_pyiceberg_reads_what_dbio_reads_after_long_histories(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "_TOGETHER", 2 + seed % 4)
+    monkeypatch.setattr(writing, "_TOGETHER", 2 + seed % 4)
     run(seed, tmp_path, steps=40)
 
 

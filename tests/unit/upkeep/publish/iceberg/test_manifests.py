@@ -35,7 +35,7 @@ from dbio_commit.upkeep.publish.iceberg.manifests import (
     paths_in,
     read_entries,
 )
-from dbio_commit.upkeep.publish.iceberg.merging import to_merge
+from dbio_commit.upkeep.publish.iceberg.writing import to_merge
 
 pytest.importorskip("pyiceberg", reason="the lowest versions do not go together with it")
 from pyiceberg.io.pyarrow import PyArrowFileIO

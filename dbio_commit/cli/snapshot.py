@@ -1,14 +1,55 @@
-"""`dbio schema`: prints the columns of a table. `summarise` adds bounds from statistics, for `dbio show`."""
+"""`dbio files` and `dbio schema`: prints the live files and the columns of a table."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages
+from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.markers.schema import type_text
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.upkeep.figures import count_text, known_size, partition_text, size_text, total_json, total_text
+
+
+def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:
+    """`left_out`: the number of live files that a condition left out."""
+    if in_pipe():
+        print_lines(_FILE, snapshot.files)
+        return
+    print_pages(_FILE, snapshot.files)
+    partitions = len({partition_text(file.partition) for file in snapshot.files} - {""})
+    in_partitions = f" in {count_text(partitions, 'partition')}" if partitions else ""
+    others = f"; {count_text(left_out, 'file')} left out" if left_out else ""
+    say(total_text(snapshot.files) + in_partitions + others, style="bold")
+
+
+def snapshot_json(snapshot: Snapshot, *, left_out: int = 0) -> dict[str, Any]:
+    files = [
+        document(it, "path url size tid partition", url=_url(snapshot, it), size=known_size(it.size))
+        for it in snapshot.files
+    ]
+    total = total_json(snapshot.files)
+    names = "url scope partition_columns total left_out files"
+    return document(snapshot, names, total=total, left_out=left_out, files=files)
+
+
+def _url(snapshot: Snapshot, file: DataFile) -> str | None:
+    """None if a program might read the path as a pattern."""
+    return None if names.is_pattern(file.path) else f"{snapshot.url}/{file.path}"
+
+
+_FILE: list[Column[DataFile]] = [
+    Column("path", lambda file: file.path, fold=True),
+    Column("size", lambda file: known_size(file.size), size_text, right=True),
+    Column("tid", lambda file: file.tid, least_width=140),
+    Column("partition", lambda file: partition_text(file.partition), fold=True, least_width=160),
+]
+
+
+# --- dbio schema ------------------------------------------------------------------------------------------------------
 
 
 def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
@@ -22,12 +63,8 @@ def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
 
 
 def schema_json(schema: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "url": snapshot.url,
-        "recorded": snapshot.schema is not None,
-        "partition_columns": snapshot.partition_columns,
-        "schema": without_nan(schema),
-    }
+    recorded = snapshot.schema is not None
+    return document(snapshot, "url recorded partition_columns schema", recorded=recorded, schema=without_nan(schema))
 
 
 def without_nan(schema: Mapping[str, Any] | None) -> Any:

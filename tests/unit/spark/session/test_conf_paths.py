@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dbio_commit import InvalidInputError
-from dbio_commit.spark.session.conf import StoreSettings, locate, open_table
-from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
+from dbio_commit.spark.session.conf import DefaultFileSystem, StoreSettings, locate, open_table, refuse_elsewhere
 from dbio_commit.store import Location
 from vacuum import vacuum
 
