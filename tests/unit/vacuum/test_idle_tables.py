@@ -70,8 +70,11 @@ class Lake:
         """What the runs of all tables did."""
         self.calls.clear()
         self.tasks.clear()
+        begun = Event()
+        service._pool.submit(begun.wait)  # else a first run might end as the last one, and write the state file
         for entry in service.entries:
             service.tick(entry)
+        begun.set()
         service._pool.submit(lambda: None).result()
         return Counter(self.tasks)
 
