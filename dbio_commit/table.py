@@ -733,7 +733,7 @@ class Table:
 
         Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, and
         for a condition of which dbio cannot say for which partitions it holds; SchemaMismatchError if files of a
-        partition do not fit the columns of now; CommitConflictError if anything is committed meanwhile (nothing was
+        partition do not fit the current columns; CommitConflictError if anything is committed meanwhile (nothing was
         restored: restore again); HistoryLostError; StoreError.
 
             table.restore("2026-11-20T06:00:00Z", partition={"day": "2026-11-19"})
@@ -783,13 +783,13 @@ class Table:
         would give them new times. Commits that come meanwhile are not copied. `storage_options` are those of the other
         store; by default those of this table.
 
-        With `as_of`, a time or a tid, it makes another table of the rows, columns and settings as of then: with an id
-        of its own, and with one commit, before which it has no history.
+        With `as_of`, a time or a tid, it makes another table of the rows, columns and settings of that state: with its
+        own id, and with one commit, before which it has no history.
 
-        With `incremental`, it makes such a table, too; and the next call brings this copy to the state as of then, or
-        now, by one commit: it copies only files that the copy lacks, and removes those that are gone. Columns,
-        partition columns and settings follow. If nothing differs, it commits nothing (`is_new`). Only these calls may
-        write to the copy.
+        With `incremental`, it makes such a table, too; and the next call brings this copy to that state, or to
+        the current one, by one commit: it copies only files that the copy lacks, and removes those that are gone.
+        Columns, partition columns and settings follow. If nothing differs, it commits nothing (`is_new`). Only these
+        calls may write to the copy.
 
         After an interrupted call, the same call goes on with the files that were copied. Raises InvalidInputError if
         this is no dbio table, or if the state is not known any more; TableExistsError, also for a table that is no

@@ -290,7 +290,7 @@ def check_app(app: AppVersion | None) -> App | None:
 
 
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
-    """The new table, or the one that another writer has created since the look."""
+    """The new table, or the one that another writer has created since this one looked."""
     table_id = new_uuid(clock)
     if create_descriptor(store, clock, table_id, partition_by):
         return Target(scope=Scope.TABLE, origin=Origin(table_id), partition_columns=partition_by)

@@ -86,7 +86,9 @@ class DirectoryRoot(Root):
             marker = draft.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
             bodies[directory] = encode_commit(marker, warn=partial(self.warn_lean, terms))
         self.check_life(terms)
-        for directory in bodies:  # before the check for a descriptor, so that an adoption of now sees a pending writer
+        for (
+            directory
+        ) in bodies:  # before the check for a descriptor, so that an adoption under way sees a pending writer
             self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)

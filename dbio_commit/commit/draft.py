@@ -178,7 +178,7 @@ class Draft:
         turn: int | None = None,
         metadata: Metadata | None = None,
     ) -> CommitMarker:
-        """The commit marker for these files. `metadata` is the table's after the commit, `origin` is as of now."""
+        """The commit marker for these files. `metadata` is the table's after the commit, `origin` is current."""
         return CommitMarker(
             added=[file.path for file in files],
             removed=[*removed, *(file.path for file in files if self._has_changes(file))],

@@ -100,7 +100,7 @@ class FileChecks:
 
     @property
     def _sets_schema(self) -> bool:
-        """Whether the table's columns after the commit need not be those of now."""
+        """Whether the table's columns after the commit may differ from its current ones."""
         return RULES[self._terms.operation].sets_schema
 
     # --- when files are added -------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Read:
 
 
 def last_erasure_of(table: Snapshot) -> str:
-    """The id of the last erasure before this state of now; "" for none."""
+    """The id of the last erasure before this state, which is the current one; "" for none."""
     return table.checkpoint.last_erasure or ""
 
 

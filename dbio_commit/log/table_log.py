@@ -39,7 +39,7 @@ class TableLog:
     """Takes the place of the newest checkpoint."""
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        """The state now, or as of then. Raises ObjectNotFoundError if vacuum overtook the read: open it again."""
+        """The current state, or an earlier one. Raises ObjectNotFoundError if vacuum overtook it: open it again."""
         settled = self.settled()
         found = table_snapshot(self.store, settled, as_of=as_of, ignore_corrupt=ignore_corrupt)
         if self.looked and as_of is None and not ignore_corrupt:

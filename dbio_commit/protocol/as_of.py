@@ -172,7 +172,7 @@ def committed_by(
     redated_until: datetime | None = None,
     doubts: Sequence[Doubt] = (),
 ) -> list[Decided]:
-    """The commits of the table as of then, oldest first.
+    """The commits of the table in an earlier state, oldest first.
 
     Raises InvalidInputError as `cut_at` does, and if removed files of that state are forgotten.
     """
@@ -195,7 +195,7 @@ def cut_at(
     redated_until: datetime | None = None,
     doubts: Sequence[Doubt] = (),
 ) -> CommitsAsOf:
-    """The commits, which may be outlines, as of then and later.
+    """The commits, which may be outlines: those of the earlier state, and the later ones.
 
     States before `known_since` are incomplete, and those before `erased_until` were erased. States before
     `redated_until` are not known, since a copy has given commits new times until then. Nor are those within a doubt.

@@ -94,7 +94,7 @@ class HistoryInParts(ABC):
 
 @dataclass(frozen=True)
 class History:
-    """The commits of a table, as of now."""
+    """The current commits of a table."""
 
     url: str
     origin: Origin

@@ -158,7 +158,7 @@ class CheckReport(Shown):
     files."""
 
     redated_until: datetime | None = None
-    """A copy has given the commits until then new times, so no earlier state can be read. The rows of now are right."""
+    """A copy has given the commits until then new times, so no earlier state can be read. Current rows are right."""
     clustering: Clustering | None = None
     """How well a table with `cluster_by` is clustered. Nothing of this is wrong."""
     unread_values: Mapping[str, str] = field(default_factory=dict)

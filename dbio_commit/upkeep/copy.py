@@ -157,7 +157,7 @@ def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -
 
 
 def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyReport:
-    """Makes a new table of the rows, columns and settings as of then, with one commit. It has an id of its own.
+    """Makes a new table of the rows, columns and settings of an earlier state, by one commit. It has its own id.
 
     Raises as `copy_table`, and InvalidInputError for a state that is not known any more. A copy that was killed leaves
     a table without commits, which `dbio drop` removes.
@@ -174,7 +174,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
         for some in then.slices():
             copied = copied.plus(stage_copies(source, target, transaction, some.files, recorded_files(some.decided)))
             doubtful += doubtful_among(some.files, then)
-        transaction.vouch_for_rows()  # they are the rows of then
+        transaction.vouch_for_rows()  # they are the rows of that state
         refuse_copy_of_erased(source, then.table_id, last_erasure, "nothing was committed: copy again")
         transaction.record_copies(doubtful=doubtful)
         commit = transaction.commit(then.schema)

@@ -73,7 +73,7 @@ class _Changes(NamedTuple):
 
 
 def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) -> CopyReport:
-    """Brings the copy to the state of the original as of then, by one commit; by none if nothing differs.
+    """Brings the copy to this state of the original by one commit; by none if nothing differs.
 
     At an empty place it makes the copy: a table with an id of its own. Raises InvalidInputError if the original has no
     history, or if the state is not known any more; TableExistsError if what is at the target is no such copy, or has

@@ -52,7 +52,7 @@ def scan(
 ) -> DataFrame:
     """The rows of the snapshot's files, or those for which the condition `where` is true.
 
-    `is_now`: the caller has asked for the state of now, so a write of these rows into the same table is refused if the
+    `is_now`: the caller has asked for the current state, so a write of these rows into the same table is refused if the
     table has changed since. Raises InvalidInputError if the columns are neither recorded nor can be inferred.
     """
     if where is not None:

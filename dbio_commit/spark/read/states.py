@@ -50,7 +50,7 @@ _READS = "dbio_commit.Reads"
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The states that a write reads as the states of now."""
+    """The states that a write reads as the current ones."""
 
     etags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By the identity of a table: the etags of its states."""

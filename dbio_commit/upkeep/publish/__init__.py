@@ -124,7 +124,7 @@ def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | 
                 found = _WAYS[it].put(store, clock, listing, live)
             except OvertakenError:
                 found = None
-            except ObjectNotFoundError as error:  # a vacuum has deleted old publications since the look
+            except ObjectNotFoundError as error:  # a vacuum has deleted old publications meanwhile
                 gone, found = error, None
             if found is not None:
                 done[it] = found

@@ -333,7 +333,7 @@ class TableVacuum:
         return purged
 
     def _delete_parts(self, snapshot: Snapshot, purged: Collection[str]) -> None:
-        """Deletes the parts of checkpoints that no reader needs, by the newest checkpoint of now.
+        """Deletes the parts of checkpoints that no reader needs, by the newest checkpoint.
 
         That checkpoint is looked up only if there is such a part by the snapshot.
         """
@@ -345,7 +345,7 @@ class TableVacuum:
         if not self._hands.dry_run and any(part.due for part in found):
             if not self._is_still_there(snapshot):
                 return
-            # After the listing of the parts: this checkpoint names all of them that readers of now need.
+            # After the listing of the parts: this checkpoint names all of them that current readers need.
             log = replace(log, checkpoints=parse_log(self._store.list_log(Kind.CHECKPOINT)).checkpoints)
             try:
                 newest = read_checkpoint(self._store, log, table_id=snapshot.table_id)

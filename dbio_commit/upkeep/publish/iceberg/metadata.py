@@ -231,8 +231,8 @@ class IcebergLayout:
     last_partition_id: int
     forgets: bool = False
     """Whether no snapshot of before can stay. A spec was left out, since a column of it is gone: readers bind all specs
-    to the columns of now, and some fail altogether if a column is missing. Or a column has another id than in a schema
-    of before: by the mapping of now, readers of that schema would take the column for null."""
+    to the current columns, and some fail altogether if a column is missing. Or a column has another id than in a schema
+    of before: by the current mapping, readers of that schema would take the column for null."""
 
     @classmethod
     def after(

@@ -149,7 +149,7 @@ def has_other_types(old: Sequence[Field], new: Sequence[Field]) -> bool:
 
 
 def has_other_ids(old: Sequence[Field], new: Sequence[Field]) -> bool:
-    """Whether a name that is in both has another id than before. Files without ids have the id of now for the name."""
+    """Whether a name that is in both has another id than before. Files without ids have the current id of the name."""
     one, other = ({path: number for path, (number, _) in _leaves(it).items()} for it in (old, new))
     return _differ(one, other)
 
