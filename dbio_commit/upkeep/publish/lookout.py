@@ -19,7 +19,7 @@ class Lookout:
     """How long ago a publisher looked at what is published in its format."""
 
     def __init__(self, clock: Clock, looked: Moment) -> None:
-        self._clock, self._looked = clock, looked
+        self._clock, self._began, self._looked = clock, looked, looked
 
     def look(self, is_overtaken: Callable[[], bool]) -> None:
         """Is called before an object is created. If the last look was too long ago, it asks, and raises OvertakenError
@@ -38,18 +38,21 @@ class Lookout:
         is_useless: Callable[[], bool],
         undo: Callable[[], object],
         is_erased: Callable[[], bool] | None = None,
+        only_late: bool = False,
     ) -> Iterator[None]:
         """The block creates an object. If that took long, and others have made it useless meanwhile, this deletes it
         again with `undo`, and raises OvertakenError.
 
-        With `is_erased`, the object is the first of its format, which an erasure does not find before: so this always
-        asks whether rows were erased meanwhile.
+        With `is_erased`, an erasure that comes meanwhile may leave nothing by which this would see that: the object is
+        the first of its format, which no erasure finds before; or a list of Spark, of which an erasure creates no other
+        one with the same files. So this asks whether rows were erased meanwhile: if `only_late`, only if it took long.
         """
         self.look(is_overtaken)
         yield
         try:
             self.look(is_useless)
-            if is_erased and is_erased():
+            is_asked = not only_late or not self._clock.is_within(self._began, TRUST_S)
+            if is_erased and is_asked and is_erased():
                 raise OvertakenError
         except OvertakenError:
             undo()

@@ -90,7 +90,8 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
         lambda: look(store).last > last,
         is_useless=lambda: look(store).last > number,
         undo=lambda: store.delete_many([path]),
-        is_erased=partial(live.is_erased, store) if last < 0 else None,
+        is_erased=partial(live.is_erased, store),
+        only_late=last >= 0,
     ):
         if not store.put_if_absent(path, body) and not is_there(store, path, body):
             return None

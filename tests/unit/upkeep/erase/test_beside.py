@@ -26,6 +26,7 @@ from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_state, copy_table
 from dbio_commit.upkeep.erase.report import EraseReport
 from dbio_commit.upkeep.incremental_copy import update_copy
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, is_published
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.erasing import traces
 from tests.faults import Killed, act_before_call, count_calls, fail_with, heal, once
@@ -222,6 +223,22 @@ def test_a_publication_that_names_what_others_add_and_remove_meanwhile_is_report
     assert all("published meanwhile" in it.message for it in report.failed)
     assert place.erase().ok
     assert place.left() == []
+
+
+@pytest.mark.parametrize("format", ["delta", "spark", "symlink", "iceberg"])
+def test_a_publisher_that_an_erasure_overtakes_names_nothing_of_it_though_the_last_publication_stays(
+    format: str,
+) -> None:
+    """After the erasure, the files are those of the last publication again."""
+    place = Place(by_name=False, is_deleted=True)
+    place.table("other").publish(format)
+    path = place.table("other").write(pa.table({"name": [NAME], "age": [AGE]})).marker.added[0]
+    store, reports = place.store.seen_by("publisher"), list[EraseReport]()
+    store.before = once("put_if_absent", f"{DIRECTORIES[Format(format)]}/*", lambda: reports.append(place.erase()))
+    Table.over(store, place.clock, inspector=inspect_files).publish(format)
+    assert reports[0].ok
+    assert place.left() == []
+    assert not [it for it in traces(place.store, [path]) if is_published(it)]
 
 
 def test_a_transaction_that_is_aborted_meanwhile_and_leaves_files_is_reported() -> None:
