@@ -114,9 +114,9 @@ class Intent:
         Raises SchemaMismatchError, InvalidInputError.
         """
         found, asked = self, self.partition_by
-        if self.operation == "append" and has_free_layout(place, target, asked, must_be_empty=self.must_be_empty):
+        if self.operation == "append" and _has_free_layout(place, target, asked, must_be_empty=self.must_be_empty):
             found = replace(self, operation="overwrite", must_be_empty=True)
-        columns = choose_partition_columns(target, asked, where=place.url, overwrites=found.operation == "overwrite")
+        columns = _choose_partition_columns(target, asked, where=place.url, overwrites=found.operation == "overwrite")
         return replace(found, partition_by=columns)
 
 
@@ -141,23 +141,19 @@ def begin(
     every = checkpoint_every()
     target = target or look(store, clock, must_be_empty=intent.must_be_empty)
     intent = intent.at(place, target)
-    application, if_match, columns = (
-        check_app(intent.app),
-        check_etag(intent.if_match),
-        tuple(intent.partition_by or ()),
-    )
+    application, columns = check_app(intent.app), tuple(intent.partition_by or ())
     moves = target.partition_columns not in (None, columns)
     sets = {**intent.sets, **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
     creates = target.scope is None
     if moves:
         _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts every other "
                      "pending transaction", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
-    if creates and if_match:
+    if creates and intent.if_match:
         raise CommitConflictError(
-            f"there is no table at {store.url} any more, and this write is based on its commit {if_match}; nothing was "
-            "written: check the path"
+            f"there is no table at {store.url} any more, and this write is based on its commit {intent.if_match}; "
+            "nothing was written: check the path"
         )
-    if if_match is not None and not target.is_table:
+    if intent.if_match is not None and not target.is_table:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record what was committed since; make it a "
             "table with `dbio adopt` first"
@@ -187,7 +183,7 @@ def begin(
         partition_columns=columns,
         app=application,
         must_be_empty=intent.must_be_empty,
-        if_match=if_match,
+        if_match=intent.if_match,
         last_erasure=intent.last_erasure,
         commit_id="",
         job=job,
@@ -218,7 +214,7 @@ def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
     return False
 
 
-def choose_partition_columns(
+def _choose_partition_columns(
     target: Target, partition_by: str | Sequence[str] | None, *, where: str, overwrites: bool = False
 ) -> Layout:
     """The table's partition columns, or the given ones if the table has none yet, or if an overwrite changes them.
@@ -245,7 +241,7 @@ def choose_partition_columns(
     )
 
 
-def has_free_layout(
+def _has_free_layout(
     place: Place, target: Target, partition_by: str | Sequence[str] | None, *, must_be_empty: bool
 ) -> bool:
     """Whether a first write changes the partition columns of a table to these: an earlier first write has failed.

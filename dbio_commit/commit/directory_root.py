@@ -86,9 +86,8 @@ class DirectoryRoot(Root):
             marker = draft.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
             bodies[directory] = encode_commit(marker, warn=partial(self.warn_lean, terms))
         self.check_life(terms)
-        for (
-            directory
-        ) in bodies:  # before the check for a descriptor, so that an adoption under way sees a pending writer
+        # Before the check for a descriptor, so that an adoption under way sees a pending writer.
+        for directory in bodies:
             self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)

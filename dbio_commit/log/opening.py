@@ -37,20 +37,14 @@ class Nothing:
 
 
 def find_log(
-    store: Store,
-    clock: Clock,
-    *,
-    entries: Sequence[Entry] | None = None,
-    even_dropped: bool = False,
-    at_once: bool = False,
+    store: Store, clock: Clock, *, even_dropped: bool = False, at_once: bool = False
 ) -> TableLog | DirectoryLog | Nothing:
-    """What is at the root. `entries` are all files, if the caller has just listed them. `at_once` lists them together
-    with the log, for a caller that has just found no table.
+    """What is at the root. `at_once` lists all files together with the log, for a caller that has just found no table.
 
     Raises TableNotFoundError if the table was dropped (unless `even_dropped`), UnsupportedTableError,
     InvalidInputError.
     """
-    looked = clock.moment()
+    looked, entries = clock.moment(), None
     if at_once:
         log, entries = store.together(lambda: _list_log(store, even_dropped=even_dropped), store.list_files)
     else:
@@ -70,11 +64,9 @@ def find_log(
     return DirectoryLog(store, clock, entries, log)
 
 
-def open_log(
-    store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
-) -> TableLog | DirectoryLog:
+def open_log(store: Store, clock: Clock, *, even_dropped: bool = False) -> TableLog | DirectoryLog:
     """As `find_log`. Raises TableNotFoundError if nothing is there."""
-    found = find_log(store, clock, entries=entries, even_dropped=even_dropped)
+    found = find_log(store, clock, even_dropped=even_dropped)
     if isinstance(found, Nothing):
         raise TableNotFoundError(
             f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
