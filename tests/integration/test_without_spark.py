@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -110,11 +110,11 @@ def test_updates_and_merges_of_either_kind_set_the_same_values(spark: "SparkSess
     counted: list[Any] = []
     for i, table in enumerate(tables):
         table.write(rows)
-        call, session = cast(Any, table), (() if i else (spark,))
+        session = None if i else spark
         source = changes if i else spark.createDataFrame(rows_of(changes), "k bigint, n bigint, x double, op string")
-        call.update(*session, texts, "id = 0")
-        call.update(*session, values=values, where="id = 1")
-        commit = call.merge(*session, source, "target.id = source.k AND source.x < 1", when)
+        table.update(texts, "id = 0", spark=session)
+        table.update(values=values, where="id = 1", spark=session)
+        commit = table.merge(source, "target.id = source.k AND source.x < 1", when)
         counted.append({k: v for k, v in commit.metrics.items() if k.startswith("numTarget")})
     found = [sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) for table in tables]
     assert str(found[0]) == str(found[1])
@@ -148,11 +148,11 @@ def test_rewrites_of_either_kind_leave_the_same_rows_and_counts(spark: "SparkSes
     counted: list[list[Any]] = [[], []]
     for i, table in enumerate(tables):
         dbio.write(source.coalesce(1), table.url, partition_by="p")
-        session, call = () if i else (spark,), cast(Any, table)
+        session = None if i else spark
         commits = [
-            call.delete(*session, "id < 4 OR text = 't20'"),
-            call.update(*session, {"text": "concat(text, '!')", "p": "p + 1"}, "id BETWEEN 5 AND 9"),
-            call.merge(*session, frame if i else changes, ["id"]),
+            table.delete("id < 4 OR text = 't20'", spark=session),
+            table.update({"text": "concat(text, '!')", "p": "p + 1"}, "id BETWEEN 5 AND 9", spark=session),
+            table.merge(frame if i else changes, ["id"]),
         ]
         for commit in commits:
             info = commit.marker.dbio_commit

@@ -40,7 +40,7 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.feed import feed, position
 from dbio_commit.feed.feed import Feed
 from dbio_commit.feed.position import Position, Start
-from dbio_commit.log import listing, opening, settled, snapshot, together
+from dbio_commit.log import directory_log, listing, opening, settled, snapshot, together
 from dbio_commit.log import metadata as schema
 from dbio_commit.log.metadata import Seen
 from dbio_commit.log.parts import merging, rows
@@ -1410,7 +1410,7 @@ def write_before_the_start_marker() -> Iterator[None]:
 @mutation("torn", "I1")
 def believe_a_torn_listing() -> Iterator[None]:
     """In the directory scope, a directory that looks torn is not listed again."""
-    with patch.object(directory, "looks_torn", lambda directory, markers, *, now: False):
+    with patch.object(directory_log, "looks_torn", lambda directory, markers, *, now: False):
         yield
 
 

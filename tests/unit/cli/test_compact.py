@@ -88,7 +88,6 @@ def test_a_target_size_bounds_the_new_files(filled: Table) -> None:
         ({"numUpdatedRows": 0, "numCopiedRows": 2}, "rewrite (update)"),
         ({"numDeletedRows": 3}, "rewrite (delete)"),
         ({"numDeletedRows": 3, "numInsertedRows": 0}, "rewrite (replace)"),
-        ({"numRestoredFiles": 0}, "rewrite (restore)"),
         ({}, "rewrite"),
     ],
 )
@@ -96,6 +95,13 @@ def test_the_log_says_how_rows_changed(filled: Table, metrics: dict[str, int], s
     tid = filled.begin("rewrite", filled.snapshot().partition_columns).commit(metrics=metrics).tid
     assert lines(dbio("log", filled.url).stdout)[0][2] == said
     assert said in dbio("show", filled.url, tid).stdout
+
+
+def test_the_log_says_that_a_restore_changed_the_rows(filled: Table) -> None:
+    transaction = filled.begin("rewrite", filled.snapshot().partition_columns)
+    transaction.record_copies(restored=0)
+    transaction.commit()
+    assert lines(dbio("log", filled.url).stdout)[0][2] == "rewrite (restore)"
 
 
 def test_the_log_says_that_a_compaction_changed_no_rows(filled: Table) -> None:
