@@ -39,7 +39,7 @@ from dbio_commit.store import Store
 _TABLES = 1000
 """How many tables a process remembers."""
 
-_UNPURGED_S = 20 * 60.0
+UNPURGED_S = 20 * 60.0
 """Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
 turn is missing among those that came since a look."""
 
@@ -193,7 +193,7 @@ def _go_on(
         holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _marker_of(store, holder)
         if marker is None:
-            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNPURGED_S)
+            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, UNPURGED_S)
             if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
                 break
             return seen if is_watched else seen.as_of(seen.metadata, found, holder, at)
@@ -207,7 +207,7 @@ def _go_on(
 def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
     """The turn that was seen, and at least the next one, if there are any."""
     turn = seen.metadata.turn
-    if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, _UNPURGED_S):
+    if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, UNPURGED_S):
         return parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
     return parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
 

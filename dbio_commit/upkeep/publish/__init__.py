@@ -17,6 +17,7 @@ from dbio_commit.commit.courtesies import courtesy
 from dbio_commit.commit.place import Place
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.data.footers import Inspector
+from dbio_commit.log.metadata import UNPURGED_S
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Format, Settings, published_forms
@@ -114,9 +115,10 @@ def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | 
     """
     done: dict[Format, Published] = {}
     gone: ObjectNotFoundError | None = None
+    left: Sequence[Format] = [*dict.fromkeys(to)]
     for _ in range(_ATTEMPTS):
-        looked, listings = seen or look(store, clock, [it for it in to if it not in done])
-        seen = None
+        looked, listings = seen or look(store, clock, left)
+        seen, left = None, []
         live = read_live(store, clock, looked)  # read after the looks, so that no publication that they found is newer
         prove_store(store)
         for it, listing in listings.items():
@@ -127,12 +129,18 @@ def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | 
             except ObjectNotFoundError as error:  # a vacuum has deleted old publications meanwhile
                 gone, found = error, None
             if found is not None:
-                done[it] = found
+                done[it] = found.after(done.get(it))
                 if it is Format.DELTA and found.is_new and found.number == 0:
                     _warn_of_limits(store, live)
-        if len(done) == len(set(to)):
-            return [done[it] for it in to]
-    raise gone or _too_many(store)
+            # Another publisher may have found nothing to do, since the files are again those that were published.
+            is_behind = live.news or not clock.is_within(looked, UNPURGED_S)
+            if found is None or (found.is_new and is_behind):
+                left.append(it)
+        if not left:
+            break
+    if any(it not in done for it in left):
+        raise gone or _too_many(store)
+    return [done[it] for it in to]
 
 
 def _too_many(store: Store) -> CommitConflictError:

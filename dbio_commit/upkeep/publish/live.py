@@ -1,7 +1,7 @@
 """The one snapshot that a publication shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -13,8 +13,10 @@ from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import misplaced
 from dbio_commit.protocol import names
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import Bounds, bounds_of
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.settings import Format
 from dbio_commit.protocol.state import DataFile
@@ -30,6 +32,8 @@ class Live:
     table_id: str
     looked: Moment
     """When the publisher began to look at what is published. It took the snapshot after that."""
+    news: set[str] = field(default_factory=set, compare=False)
+    """Transactions that were decided before something was created by this snapshot, which lacks them."""
 
     def paths(self) -> Iterator[str]:
         """The paths of the live files."""
@@ -59,12 +63,16 @@ class Live:
 
 
 def withdraw_if_dropped(store: Store, live: Live, made: Mapping[str, bytes]) -> None:
-    """Publishers call this when they have created objects, given by path and body: one request.
+    """Publishers call this when they have created objects, given by path and body: two requests at once.
 
     If the table was dropped since the snapshot, deletes these objects again and raises CommitConflictError. They name
-    files that are gone, and another table may be here by now. Rules: NOTES.md, Order.
+    files that are gone, and another table may be here by now. It notes in `live.news` what was decided meanwhile: then
+    the caller publishes again, since another publisher may have had nothing to do. Rules: NOTES.md, Order.
     """
-    now = store.stat_log(names.DESCRIPTOR, names.DROPPED)
+    now, decided = store.together(
+        lambda: store.stat_log(names.DESCRIPTOR, names.DROPPED), lambda: parse_log(store.list_log(Kind.COMMITTED))
+    )
+    live.news.update(decided.committed.keys() - live.snapshot.log.committed.keys() - live.snapshot.checkpoint.covered)
     if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and names.DROPPED not in now:
         return
     for path, body in made.items():

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -38,6 +38,13 @@ class Published(Shown):
     """How many files only the publication before had."""
     is_new: bool
     """Whether anything was written; if not, this publication existed already."""
+
+    def after(self, earlier: "Published | None") -> "Published":
+        """This publication and one right before, as one."""
+        if earlier is None:
+            return self
+        added, removed = earlier.added + self.added, earlier.removed + self.removed
+        return replace(self, added=added, removed=removed, is_new=earlier.is_new or self.is_new)
 
 
 class Own(NamedTuple):

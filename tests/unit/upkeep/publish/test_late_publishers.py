@@ -3,15 +3,18 @@
 from contextlib import suppress
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 from dbio_commit.base.errors import CommitConflictError, CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit import probe as probe_module
+from dbio_commit.data.footers import inspect_files
 from dbio_commit.protocol.settings import Format
-from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock
+from dbio_commit.table import Table, vacuum_table
+from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import DIRECTORIES
-from tests.faults import Killed, act_before_call, count_calls, heal, unwatched
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from tests.faults import Killed, act_before_call, count_calls, heal, once, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.unit.upkeep.publish.test_publish import commit, each_format, memory_of, new_table, shown
 from tests.writers import live
@@ -114,3 +117,35 @@ def test_what_a_late_publisher_shows_that_is_killed_is_named_or_replaced(to: For
             other.publish(to)
         assert shown(store, to) == live(other)
         assert other.check().ok
+
+
+@pytest.mark.parametrize("sleeps_s", [0.0, 40 * 24 * 3600.0], ids=["at once", "after a purge"])
+def test_a_publication_is_not_left_at_the_state_before_a_commit_that_brought_the_published_files_back(
+    to: Format, sleeps_s: float
+) -> None:
+    """The publisher of that commit has nothing to do, and another one, of the commit before, comes after it."""
+    clock = ManualClock()
+    store = MemoryStore(clock, url="s3://lake/t")
+
+    def seen_by(who: str) -> Table:
+        return Table.over(store.seen_by(who), clock, inspector=inspect_files)
+
+    def bring_back() -> None:
+        other = seen_by("other")
+        other.delete("id = 2")
+        assert not other.publish(to)[0].is_new or to is Format.SYMLINK
+        if sleeps_s:
+            clock.sleep(sleeps_s)
+            for _ in range(2):
+                vacuum_table(other, VacuumOptions(checkpoint_after=0))
+                clock.sleep(3600)
+
+    table = seen_by("owner")
+    table.write(pa.table({"id": [1]}))
+    table.publish(to)
+    clock.sleep(300)
+    table.write(pa.table({"id": [2]}))
+    late = store.seen_by("late")
+    late.before = once("put_if_absent", f"{DIRECTORIES[to]}/*", bring_back)
+    assert Table.over(late, clock, inspector=inspect_files).publish(to)[0].is_new
+    assert not seen_by("reader").publish(to)[0].is_new

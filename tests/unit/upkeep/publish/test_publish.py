@@ -170,10 +170,11 @@ def test_who_publishes_again_lists_puts_and_looks_once_beside_what_the_snapshot_
     assert own[1][1].startswith(put)
     assert len(removals) == (to is Format.SPARK and before > 1)
     of_snapshot = [it for it in calls if it not in own]
-    *of_snapshot, last = of_snapshot
+    *of_snapshot, there, news = of_snapshot
     assert [it[0] for it in of_snapshot] == ["list_log", "get", "list_log"]
     assert of_snapshot[1] == ("get", f"_committed_{tid}")
-    assert last[0] == "stat_log", "whether the table is still there"
+    assert there[0] == "stat_log", "whether the table is still there"
+    assert news == ("list_log", "_committed_"), "whether others have committed meanwhile"
 
 
 @pytest.mark.parametrize("is_known", [True, False])
