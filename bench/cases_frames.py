@@ -22,7 +22,7 @@ WHATS = {
     "small": ("appends of 100 rows", [OURS, DELTA, KEPT, ICEBERG]),
     "small in memory": ("the same on a disk in memory", [OURS, DELTA, KEPT]),
 }
-MEMORY = Path("/dev/shm")
+CACHE = Path("/dev/shm")
 
 
 def frames(bench: Bench) -> report.Section:
@@ -32,7 +32,7 @@ def frames(bench: Bench) -> report.Section:
     appends = max(5, round(APPENDS * min(bench.scale, 1)))
     rows: list[list[object]] = []
     targets: list[report.Target] = []
-    whats = {what: it for what, it in WHATS.items() if what != "small in memory" or MEMORY.is_dir()}
+    whats = {what: it for what, it in WHATS.items() if what != "small in memory" or CACHE.is_dir()}
     count = sum(len(ways) - (ICEBERG in ways and not has_iceberg) for _, ways in whats.values())
     measuring = bench.progress.add_task("frames", total=count * bench.rounds)
     for what, (title, all_ways) in whats.items():
@@ -40,7 +40,7 @@ def frames(bench: Bench) -> report.Section:
         times = {way: (max(5, appends // 5) if way == ICEBERG else appends) if "small" in what else 1 for way in ways}
         found: dict[str, list[Any]] = {way: [] for way in ways}
         files: dict[str, tuple[int, float]] = {}
-        place = tempfile.mkdtemp(dir=MEMORY) if what == "small in memory" else str(bench.directory)
+        place = tempfile.mkdtemp(dir=CACHE) if what == "small in memory" else str(bench.directory)
         target = Path(place) / "frames"
         for round_ in range(bench.rounds):
             first = round_ % len(ways)

@@ -16,12 +16,12 @@ from dbio_commit.base.packages import is_of
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import Intent, begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.context import WriteContext, path_limits
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.options import BeginKeywords, CommitKeywords, CommitOptions, NoteKeywords, takes_options
-from dbio_commit.commit.place import Place, path_limits
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.provenance import Note, SparkRun
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import abort_pending
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import Inspector, inspect_files
@@ -29,27 +29,27 @@ from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_ch
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.log.opening import read_snapshot, read_snapshots
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.adopt import adopt
+from dbio_commit.maintenance.check import CheckReport, check_table
+from dbio_commit.maintenance.chosen import by_values
+from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions, column_names
+from dbio_commit.maintenance.compact.report import CompactReport
+from dbio_commit.maintenance.copy import CopyReport, copy_state, copy_table
+from dbio_commit.maintenance.diff import Difference, compare_states
+from dbio_commit.maintenance.drop import DropReport, drop
+from dbio_commit.maintenance.incremental_copy import update_copy
+from dbio_commit.maintenance.inspect import TransactionReport, inspect_transaction
+from dbio_commit.maintenance.publish import Published, context_of, parse_formats, publish
+from dbio_commit.maintenance.rebuild import rebuild_checkpoint
+from dbio_commit.maintenance.restore import RestorePlan, plan_restore, restore
+from dbio_commit.maintenance.settings import change_settings
+from dbio_commit.maintenance.trace import FileTrace, commits_in_partitions, trace_file
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partition_values import Given
 from dbio_commit.store import Location, Store, open_store, parse_location
-from dbio_commit.upkeep.adopt import adopt
-from dbio_commit.upkeep.check import CheckReport, check_table
-from dbio_commit.upkeep.chosen import by_values
-from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
-from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.copy import CopyReport, copy_state, copy_table
-from dbio_commit.upkeep.diff import Difference, compare_states
-from dbio_commit.upkeep.drop import DropReport, drop
-from dbio_commit.upkeep.incremental_copy import update_copy
-from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
-from dbio_commit.upkeep.publish import Published, parse_formats, place_of, publish
-from dbio_commit.upkeep.rebuild import rebuild_checkpoint
-from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
-from dbio_commit.upkeep.settings import change_settings
-from dbio_commit.upkeep.trace import FileTrace, commits_in_partitions, trace_file
 
 if TYPE_CHECKING:
     import pandas
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
     from dbio_commit.data.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
-    from dbio_commit.upkeep.erase.report import EraseReport
-    from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions, VacuumReport
+    from dbio_commit.maintenance.erase.report import EraseReport
+    from dbio_commit.maintenance.vacuum.report import Control, VacuumOptions, VacuumReport
 
 
 _SEE = "snapshot(), history(), settings(), check()"
 
 
-@internal("clock", "inspector", "location", "note", "place", "refuse_partition", "run", "store")
+@internal("clock", "inspector", "location", "note", "context", "refuse_partition", "run", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 
@@ -342,7 +342,7 @@ class Table:
             if_match=options.if_match,
             note=options.note(self.run),
         )
-        return begin(self.place, intent, skipped=has_committed(self.store, self.clock, options.app))
+        return begin(self.context, intent, skipped=has_committed(self.store, self.clock, options.app))
 
     @takes_options
     def write(
@@ -395,7 +395,7 @@ class Table:
 
         self.refuse_partition()
         return write_frame(
-            self.place,
+            self.context,
             frame,
             mode=plain_mode(mode),
             partition_by=partition_by,
@@ -409,7 +409,7 @@ class Table:
 
         It can stage, commit or abort here. `Transaction.terms` can be pickled.
         """
-        return Transaction(self.place, terms)
+        return Transaction(self.context, terms)
 
     def abort(self, tid: str) -> None:
         """Aborts a pending transaction of any writer. Raises TransactionStateError if it is committed."""
@@ -447,7 +447,7 @@ class Table:
         from dbio_commit.commit.write.rewrite import delete_rows
 
         self.refuse_partition()
-        return delete_rows(self.place, where, time_zone=time_zone, commit=CommitOptions(**commit))
+        return delete_rows(self.context, where, time_zone=time_zone, commit=CommitOptions(**commit))
 
     @takes_options
     def update(
@@ -488,7 +488,7 @@ class Table:
 
         self.refuse_partition()
         new = new_values(updates, values)
-        return update_rows(self.place, new, where, time_zone=time_zone, commit=CommitOptions(**commit))
+        return update_rows(self.context, new, where, time_zone=time_zone, commit=CommitOptions(**commit))
 
     @takes_options
     def merge(
@@ -519,7 +519,7 @@ class Table:
         from dbio_commit.commit.write.merge import merge_frame
 
         self.refuse_partition()
-        return merge_frame(self.place, source, on, when, commit=CommitOptions(**commit))
+        return merge_frame(self.context, source, on, when, commit=CommitOptions(**commit))
 
     @takes_options
     def set(self, settings: Mapping[str, str], **note: Unpack[NoteKeywords]) -> Commit:
@@ -535,7 +535,7 @@ class Table:
         self.refuse_partition()
         return change_settings(self.store, self.clock, settings, note=self.note(**note))
 
-    # --- upkeep ---------------------------------------------------------------------------------------------------
+    # --- maintenance ----------------------------------------------------------------------------------------------
 
     def vacuum(
         self,
@@ -549,7 +549,7 @@ class Table:
         history_days: float = 30.0,
     ) -> "VacuumReport":
         """Deletes what no reader needs any more: see `dbio.vacuum`. `spark` spreads the work over its executors."""
-        from dbio_commit.upkeep.vacuum.report import VacuumOptions
+        from dbio_commit.maintenance.vacuum.report import VacuumOptions
 
         options = VacuumOptions(
             retention_hours=retention_hours,
@@ -588,7 +588,7 @@ class Table:
             report = dbio.Table("s3://lake/events").erase("user_id = 17")
         """
         self.refuse_partition()
-        from dbio_commit.upkeep.erase.run import RETRIES, erase
+        from dbio_commit.maintenance.erase.run import RETRIES, erase
 
         def delete(condition: str) -> Commit:
             if spark is None:
@@ -657,7 +657,7 @@ class Table:
         CommitStateUnknownError, StoreError.
         """
         self.refuse_partition()
-        from dbio_commit.upkeep.compact.run import compact
+        from dbio_commit.maintenance.compact.run import compact
 
         options = CompactOptions(
             target_size=target_size,
@@ -824,11 +824,11 @@ class Table:
         return Note(**note, run=self.run)
 
     @property
-    def place(self) -> Place:
+    def context(self) -> WriteContext:
         """What a write needs of the table."""
         is_disk = self.location is not None and self.location.scheme == "file"
         limits = path_limits(is_disk=is_disk, root=self.location.prefix if self.location else "")
-        return replace(place_of(self.store, self.clock, self.inspector), limits=limits, run=self.run)
+        return replace(context_of(self.store, self.clock, self.inspector), limits=limits, run=self.run)
 
     def refuse_partition(self) -> None:
         """Raises InvalidInputError for the directory of a partition.
@@ -907,7 +907,7 @@ def vacuum_table(
     control: "Control | None" = None,
 ) -> "VacuumReport":
     """As `vacuum`, of a `Table`. `control` follows the vacuum, and can stop it between two batches."""
-    from dbio_commit.upkeep.vacuum.run import run_vacuum
+    from dbio_commit.maintenance.vacuum.run import run_vacuum
 
     options.check()
     table.refuse_partition()

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import dbio_commit as dbio
 from dbio_commit.commit import options
-from dbio_commit.upkeep.compact.options import TARGET_BYTES
-from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS
+from dbio_commit.maintenance.compact.options import TARGET_BYTES
+from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS
 
 WIDTH = 100
 """Of a signature on one line."""
@@ -30,25 +30,25 @@ RESULTS = {
     "dbio_commit.protocol.markers.files": ["Bounds"],
     "dbio_commit.protocol.markers.provenance": ["Provenance"],
     "dbio_commit.protocol.scope": ["Scope"],
-    "dbio_commit.upkeep.check": ["CheckReport", "PendingTransaction", "WrongSize"],
-    "dbio_commit.upkeep.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
-    "dbio_commit.upkeep.compact.spread": ["Clustering"],
-    "dbio_commit.upkeep.copy": ["CopyReport"],
-    "dbio_commit.upkeep.diff": ["Difference", "Total", "Change"],
-    "dbio_commit.upkeep.drop": ["DropReport"],
-    "dbio_commit.upkeep.erase.report": ["EraseReport", "Pending"],
-    "dbio_commit.upkeep.inspect": ["TransactionReport", "TransactionState"],
-    "dbio_commit.upkeep.publish": ["Published"],
-    "dbio_commit.upkeep.restore": ["RestorePlan"],
-    "dbio_commit.upkeep.trace": ["FileTrace"],
-    "dbio_commit.upkeep.vacuum.report": ["VacuumReport", "Deletion", "Failure"],
+    "dbio_commit.maintenance.check": ["CheckReport", "PendingTransaction", "WrongSize"],
+    "dbio_commit.maintenance.compact.report": ["CompactReport", "Compacted", "LeftFiles"],
+    "dbio_commit.maintenance.compact.spread": ["Clustering"],
+    "dbio_commit.maintenance.copy": ["CopyReport"],
+    "dbio_commit.maintenance.diff": ["Difference", "Total", "Change"],
+    "dbio_commit.maintenance.drop": ["DropReport"],
+    "dbio_commit.maintenance.erase.report": ["EraseReport", "Pending"],
+    "dbio_commit.maintenance.inspect": ["TransactionReport", "TransactionState"],
+    "dbio_commit.maintenance.publish": ["Published"],
+    "dbio_commit.maintenance.restore": ["RestorePlan"],
+    "dbio_commit.maintenance.trace": ["FileTrace"],
+    "dbio_commit.maintenance.vacuum.report": ["VacuumReport", "Deletion", "Failure"],
 }
 """Classes that are only returned, by module."""
 
 OPTIONS = {
     "dbio_commit.base.options": ["Mode", "Compression", "Isolation"],
     "dbio_commit.base.progress": ["Progress"],
-    "dbio_commit.commit.draft": ["Terms"],
+    "dbio_commit.commit.request": ["Terms"],
     "dbio_commit.commit.provenance": ["Labels"],
     "dbio_commit.data.terms": ["Filter", "Term", "Where"],
     "dbio_commit.protocol.commits": ["AsOf"],

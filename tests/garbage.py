@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import cache
 
 from dbio_commit import FileInfo, Table, Transaction
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.protocol import names
 from dbio_commit.store.contract import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from unittest.mock import patch
 
 from dbio_commit.base.clock import Clock
+from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.table import Table
-from dbio_commit.upkeep.vacuum.hands import Hands
 from vacuum import VacuumOptions, VacuumReport, vacuum_table
 
-_ASK = Hands._ask_for_the_time
+_ASK = Executor._ask_for_the_time
 
 
 class Ahead(Clock):
@@ -24,7 +24,7 @@ class Ahead(Clock):
 
 def vacuum_later(table: Table, options: VacuumOptions, *, by: timedelta, dry_run: bool = False) -> VacuumReport:
     """What is there now is so old then. The store is asked for its time, too, as in any vacuum."""
-    with patch.object(Hands, "_ask_for_the_time", lambda self: _ASK(self) + by):
+    with patch.object(Executor, "_ask_for_the_time", lambda self: _ASK(self) + by):
         return vacuum_table(Table.over(table.store, Ahead(by)), options, dry_run=dry_run)
 
 

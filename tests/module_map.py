@@ -22,7 +22,7 @@ ELSEWHERE = {
     "dbio_commit/data/data_file.py": ["tests/unit/data/test_physical.py", "tests/integration/test_types_roundtrip.py"],
     "dbio_commit/data/fitting.py": [
         "tests/unit/commit/test_transaction_files.py",
-        "tests/unit/upkeep/test_adopt_columns.py",
+        "tests/unit/maintenance/test_adopt_columns.py",
     ],
     "dbio_commit/data/pruning.py": ["tests/unit/data/test_where.py"],
     "dbio_commit/data/variants.py": ["tests/unit/data/test_physical.py"],
@@ -79,7 +79,7 @@ ELSEWHERE = {
     ],
     "dbio_commit/spark/session/hadoop/*": ["tests/unit/spark/session/test_hadoop.py"],
     "dbio_commit/spark/session/*": ["tests/integration/test_bridge.py", "tests/integration/test_session_settings.py"],
-    "dbio_commit/spark/ship/*": [
+    "dbio_commit/spark/transfer/*": [
         "tests/integration/test_packed_rows.py",
         "tests/integration/test_packed_columns.py",
     ],
@@ -89,17 +89,17 @@ ELSEWHERE = {
     "dbio_commit/spark/write/*": ["tests/integration/test_spark_write.py", "tests/integration/test_spark_failures.py"],
     "dbio_commit/spark/*": ["tests/integration/test_datasource.py", "tests/integration/test_spark_catalog.py"],
     "dbio_commit/store/*": ["tests/contract"],
-    "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/upkeep"],
+    "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/maintenance"],
     "dbio_commit/testing.py": ["tests/contract"],
-    "dbio_commit/upkeep/compact/*": ["tests/unit/upkeep/compact/test_run.py"],
-    "dbio_commit/upkeep/publish/*": [
-        "tests/unit/upkeep/publish",
+    "dbio_commit/maintenance/compact/*": ["tests/unit/maintenance/compact/test_run.py"],
+    "dbio_commit/maintenance/publish/*": [
+        "tests/unit/maintenance/publish",
         "tests/integration/test_publish_delta.py",
         "tests/integration/test_publish_spark.py",
     ],
-    "dbio_commit/upkeep/report/*": ["tests/unit/upkeep/report/test_page.py"],
-    "dbio_commit/upkeep/vacuum/*": ["tests/unit/upkeep/vacuum", "tests/integration/test_vacuum_stores.py"],
-    "dbio_commit/upkeep/*": ["tests/unit/upkeep", "tests/unit/cli"],
+    "dbio_commit/maintenance/report/*": ["tests/unit/maintenance/report/test_page.py"],
+    "dbio_commit/maintenance/vacuum/*": ["tests/unit/maintenance/vacuum", "tests/integration/test_vacuum_stores.py"],
+    "dbio_commit/maintenance/*": ["tests/unit/maintenance", "tests/unit/cli"],
     "vacuum/*": ["tests/unit/vacuum", "tests/integration/test_vacuum_service.py"],
 }
 """Where modules without a namesake are tested; the first pattern that matches counts."""

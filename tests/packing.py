@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.data.arrow import is_completing
 from dbio_commit.spark.session.schema import arrow_type
-from dbio_commit.spark.ship.batches import arrow_batches, pack
+from dbio_commit.spark.transfer.batches import arrow_batches, pack
 from tests.spark_tables import to_arrow
 
 FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 32)"

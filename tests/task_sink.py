@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbio_commit.base.clock import SYSTEM_CLOCK
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.write.files import write_files
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.markers.files import FileInfo

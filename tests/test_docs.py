@@ -40,7 +40,7 @@ from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark import datasource
 from dbio_commit.spark.api import write
 from dbio_commit.spark.feed import options, sink
-from dbio_commit.spark.ship.batches import Packing
+from dbio_commit.spark.transfer.batches import Packing
 from tests import site
 
 ROOT = Path(__file__).parents[1]

@@ -79,7 +79,7 @@ def test_the_wheel_says_that_both_packages_have_types(wheel: Path) -> None:
 
 def test_the_wheel_has_all_that_a_page_is_made_of(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
-        assert {"dbio_commit/upkeep/report/page.html.jinja", "dbio_commit/upkeep/report/page.css"} <= {
+        assert {"dbio_commit/maintenance/report/page.html.jinja", "dbio_commit/maintenance/report/page.css"} <= {
             *archive.namelist()
         }
 

@@ -46,8 +46,8 @@ def test_what_is_tested_elsewhere_exists_and_so_do_its_tests(pattern: str) -> No
 
 
 IMPORTED_IN = {
-    "fastavro": "dbio_commit/upkeep/publish/iceberg/",
-    "jinja2": "dbio_commit/upkeep/report/",
+    "fastavro": "dbio_commit/maintenance/publish/iceberg/",
+    "jinja2": "dbio_commit/maintenance/report/",
     "pydantic": "vacuum/",
     "pyspark": "dbio_commit/spark/",
     "rich": "dbio_commit/cli/",

@@ -1,13 +1,14 @@
-"""A service that vacuums tables on a schedule: `python -m vacuum`. The vacuum itself is in `dbio_commit.upkeep.vacuum`.
+"""A service that vacuums tables on a schedule: `python -m vacuum`.
 
-The names below are imported at first use, so that commands start fast.
+The vacuum itself is in `dbio_commit.maintenance.vacuum`. The names below are imported at first use, so that commands
+start fast.
 """
 
 TYPE_CHECKING = False  # without an import of `typing`
 if TYPE_CHECKING:
+    from dbio_commit.maintenance.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
     from dbio_commit.protocol.garbage import Reason
     from dbio_commit.table import vacuum, vacuum_table
-    from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
 
 __all__ = [
     "Control",
@@ -24,7 +25,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in __all__:
         from dbio_commit import table
-        from dbio_commit.upkeep.vacuum import report
+        from dbio_commit.maintenance.vacuum import report
 
         return getattr(table if hasattr(table, name) else report, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

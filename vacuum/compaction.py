@@ -1,15 +1,16 @@
 """The compaction of a table before its vacuum, and a summary of it for the log and the metrics.
 
-The compaction itself is in `dbio_commit.upkeep.compact`. That imports pyarrow, so it is imported only when it runs.
+The compaction itself is in `dbio_commit.maintenance.compact`. That imports pyarrow, so it is imported when it
+runs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dbio_commit.maintenance.compact.options import CompactOptions
+from dbio_commit.maintenance.compact.report import STOPPED, CompactReport, LeftFiles
+from dbio_commit.maintenance.figures import count_text, files_text
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.compact.report import STOPPED, CompactReport, LeftFiles
-from dbio_commit.upkeep.figures import count_text, files_text
 
 MIN_FILES = 2
 """The default of `min_files`, also if rows are sorted: else each single file would be written again each night."""
@@ -80,7 +81,7 @@ def compact_table(table: Table, options: CompactOptions, *, dry_run: bool, stop:
     Raises as `Table.compact`.
     """
     table.refuse_partition()
-    from dbio_commit.upkeep.compact.run import compact, in_threads
+    from dbio_commit.maintenance.compact.run import compact, in_threads
 
     # The process has a bound on its memory, and sorting needs all rows of a new file in memory.
     rewriter = in_threads(table.store, stop=stop, sorts=1)

@@ -21,10 +21,10 @@ from pydantic_core import ErrorDetails
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.base.redaction import is_secret_name, secrets_in, secrets_of_clients
+from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions
+from dbio_commit.maintenance.figures import parse_size
+from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 from dbio_commit.store import Location, open_store, parse_location
-from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
-from dbio_commit.upkeep.figures import parse_size
-from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 from vacuum.compaction import MIN_FILES
 from vacuum.cron import cron_trigger, fire_times
 

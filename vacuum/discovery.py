@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dbio_commit.base.errors import StoreError
+from dbio_commit.maintenance.compact.options import TARGET_BYTES
+from dbio_commit.maintenance.vacuum.idle import LastLook
 from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
-from dbio_commit.upkeep.compact.options import TARGET_BYTES
-from dbio_commit.upkeep.vacuum.idle import LastLook
 from vacuum.config import ConfigEntry
 from vacuum.process import Job
 

@@ -10,8 +10,8 @@ import structlog
 from dbio_commit.base.errors import DbioError
 from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import label, visible
-from dbio_commit.upkeep.figures import iso_text
-from dbio_commit.upkeep.vacuum.report import RunSummary
+from dbio_commit.maintenance.figures import iso_text
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import ConfigEntry
 from vacuum.discovery import FoundTable

@@ -20,7 +20,7 @@ import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dbio_commit.base.texts import plain
-from dbio_commit.upkeep.report.page import POLICY
+from dbio_commit.maintenance.report.page import POLICY
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

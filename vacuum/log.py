@@ -45,7 +45,7 @@ def log_as_json(secrets: Collection[str]) -> None:
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
     # The service itself logs the results and warnings of runs, and runs that are skipped.
-    logging.getLogger("dbio_commit.upkeep.vacuum.run").setLevel(logging.ERROR)
+    logging.getLogger("dbio_commit.maintenance.vacuum.run").setLevel(logging.ERROR)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 from prometheus_client.metrics import MetricWrapperBase
 
 from dbio_commit.base.texts import label
-from dbio_commit.upkeep.report.health import TableHealth
-from dbio_commit.upkeep.vacuum.report import RunSummary
+from dbio_commit.maintenance.report.health import TableHealth
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 
 _PREFIX = "dbio_vacuum_"

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.base.texts import plain
-from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
-from dbio_commit.upkeep.vacuum.idle import LastLook
-from dbio_commit.upkeep.vacuum.report import RunSummary, VacuumOptions
+from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions
+from dbio_commit.maintenance.vacuum.idle import LastLook
+from dbio_commit.maintenance.vacuum.report import RunSummary, VacuumOptions
 from vacuum.compaction import CompactionSummary
 
 STOP_S = 45.0

@@ -23,9 +23,9 @@ from apscheduler.schedulers.background import BackgroundScheduler  # type: ignor
 
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.texts import label
-from dbio_commit.upkeep.figures import iso_text
-from dbio_commit.upkeep.report.health import TableHealth
-from dbio_commit.upkeep.report.page import Subject, render_index, render_page, rendered
+from dbio_commit.maintenance.figures import iso_text
+from dbio_commit.maintenance.report.health import TableHealth
+from dbio_commit.maintenance.report.page import Subject, render_index, render_page, rendered
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, Matches, find_tables
 from vacuum.events import (

@@ -15,10 +15,10 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.base.texts import plain
-from dbio_commit.upkeep.figures import moment_text, time_text
-from dbio_commit.upkeep.report.health import TableHealth
-from dbio_commit.upkeep.report.page import Subject
-from dbio_commit.upkeep.vacuum.report import RunSummary
+from dbio_commit.maintenance.figures import moment_text, time_text
+from dbio_commit.maintenance.report.health import TableHealth
+from dbio_commit.maintenance.report.page import Subject
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from vacuum.config import ConfigEntry
 from vacuum.events import Outcome
 

@@ -16,14 +16,14 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.redaction import redact
 from dbio_commit.feed.streams import StreamLag
-from dbio_commit.log.recall import MEMORY
+from dbio_commit.log.object_cache import CACHE
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish import published_at
+from dbio_commit.maintenance.report.health import TableHealth, look
+from dbio_commit.maintenance.vacuum.idle import Idle, LastLook, digest_of
+from dbio_commit.maintenance.vacuum.report import Control, RunSummary, VacuumReport, in_short
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.publish import published_at
-from dbio_commit.upkeep.report.health import TableHealth, look
-from dbio_commit.upkeep.vacuum.idle import Idle, LastLook, digest_of
-from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumReport, in_short
 from vacuum.compaction import CompactionSummary, compact_table
 from vacuum.process import STOP, Answer, Job, Task, written
 
@@ -52,7 +52,7 @@ def main(descriptor: int) -> None:
         task, job, stop = found
         log_as_json(job.secrets)
         answer = do(task, job, partial(_any_set, stop, ending))
-        MEMORY.forget()  # other tables need nothing of it
+        CACHE.forget()  # other tables need nothing of it
         connection.send_bytes(written(replace(answer, ends=ending.is_set())))
 
 

@@ -1,8 +1,8 @@
 """The command line `dbio`. `commands` has a function for each command. Other modules print the results.
 
 `files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and others turn a report into text for people,
-for pipes and for programs, with numbers and times from `upkeep.figures`. `report` writes a page with `upkeep.report`.
-`output` prints, and `progress` shows progress.
+for pipes and for programs, with numbers and times from `maintenance.figures`. `report` writes a page with
+`maintenance.report`. `output` prints, and `progress` shows progress.
 
 These modules need the extra `cli`: typer, rich and jinja2. This module needs none of them.
 """

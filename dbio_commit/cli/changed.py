@@ -16,10 +16,10 @@ from dbio_commit.cli.output import (
     say_facts,
     text_column,
 )
-from dbio_commit.upkeep.compact.report import Compacted, CompactReport, LeftFiles
-from dbio_commit.upkeep.drop import DropReport
-from dbio_commit.upkeep.figures import count_text, files_text, number_text, size_text
-from dbio_commit.upkeep.publish import Published
+from dbio_commit.maintenance.compact.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.maintenance.drop import DropReport
+from dbio_commit.maintenance.figures import count_text, files_text, number_text, size_text
+from dbio_commit.maintenance.publish import Published
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, str]:

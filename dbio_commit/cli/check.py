@@ -9,13 +9,8 @@ from dbio_commit.cli.log import app_json, app_text, by_text
 from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
 from dbio_commit.commit.root import MAX_LIFE_S
 from dbio_commit.log.lost_markers import BRING_BACK
-from dbio_commit.protocol import names
-from dbio_commit.protocol.applications import Application
-from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import OF_FILES, Reason
-from dbio_commit.protocol.scope import Scope
-from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
-from dbio_commit.upkeep.figures import (
+from dbio_commit.maintenance.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.maintenance.figures import (
     age_text,
     count_text,
     files_text,
@@ -26,6 +21,11 @@ from dbio_commit.upkeep.figures import (
     total_json,
     total_text,
 )
+from dbio_commit.protocol import names
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import OF_FILES, Reason
+from dbio_commit.protocol.scope import Scope
 
 KEEPS_VERSIONS = "kept by the store: deleted files take space until a lifecycle rule removes them (OPERATIONS.md)"
 

@@ -38,15 +38,15 @@ from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, sna
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import erasure_json, print_erasure, print_vacuum, vacuum_json
+from dbio_commit.maintenance.chosen import parse_values
+from dbio_commit.maintenance.compact.options import HELP as COMPACT_HELP
+from dbio_commit.maintenance.compact.options import TARGET_BYTES
+from dbio_commit.maintenance.doctor import Verdict
+from dbio_commit.maintenance.figures import count_text, files_text, parse_size, total_json, total_text
+from dbio_commit.maintenance.inspect import TransactionState
+from dbio_commit.maintenance.rebuild import Rebuilt, rebuild_checkpoint
+from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.chosen import parse_values
-from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
-from dbio_commit.upkeep.compact.options import TARGET_BYTES
-from dbio_commit.upkeep.doctor import Verdict
-from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
-from dbio_commit.upkeep.inspect import TransactionState
-from dbio_commit.upkeep.rebuild import Rebuilt, rebuild_checkpoint
-from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 
 app = typer.Typer(
     name="dbio",

@@ -3,9 +3,9 @@
 from typing import Any
 
 from dbio_commit.cli.output import Column, document, in_pipe, print_facts, print_lines, print_part, say
+from dbio_commit.maintenance.diff import Change, Difference, Total
+from dbio_commit.maintenance.figures import count_text, files_text, known_size, number_text, size_text, total_text
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.upkeep.diff import Change, Difference, Total
-from dbio_commit.upkeep.figures import count_text, files_text, known_size, number_text, size_text, total_text
 
 _Partition = tuple[str, tuple[Total, Total]]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from dbio_commit.base.errors import DbioError
 from dbio_commit.cli.output import Column, in_pipe, one_line, plain, print_lines, say
+from dbio_commit.maintenance.doctor import Finding, Verdict, look_at_packages, look_at_store, problem
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table
-from dbio_commit.upkeep.doctor import Finding, Verdict, look_at_packages, look_at_store, problem
 
 
 def look_around(path: str) -> Iterator[Finding]:

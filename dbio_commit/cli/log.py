@@ -7,11 +7,11 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
+from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
+from dbio_commit.maintenance.trace import FileTrace
 from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.provenance import Provenance
-from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
-from dbio_commit.upkeep.trace import FileTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

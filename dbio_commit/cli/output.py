@@ -25,7 +25,7 @@ from rich.text import Text
 from dbio_commit.base.errors import DbioError
 from dbio_commit.base.progress import Progress
 from dbio_commit.base.texts import visible
-from dbio_commit.upkeep.figures import iso_text
+from dbio_commit.maintenance.figures import iso_text
 
 _T = TypeVar("_T")
 

@@ -10,11 +10,11 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.cli.check import advice
 from dbio_commit.cli.output import one_line, say, say_error
 from dbio_commit.feed.streams import StreamLag
+from dbio_commit.maintenance.figures import count_text
+from dbio_commit.maintenance.report.health import Vacuumed, look
+from dbio_commit.maintenance.report.page import Subject, render_page, rendered
+from dbio_commit.maintenance.vacuum.report import VacuumOptions, in_short
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.figures import count_text
-from dbio_commit.upkeep.report.health import Vacuumed, look
-from dbio_commit.upkeep.report.page import Subject, render_page, rendered
-from dbio_commit.upkeep.vacuum.report import VacuumOptions, in_short
 
 _log = get_logger(__name__)
 

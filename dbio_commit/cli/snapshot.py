@@ -7,11 +7,11 @@ from typing import Any
 
 from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.figures import count_text, known_size, partition_text, size_text, total_json, total_text
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.markers.schema import type_text
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.upkeep.figures import count_text, known_size, partition_text, size_text, total_json, total_text
 
 
 def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:

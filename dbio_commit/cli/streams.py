@@ -6,7 +6,7 @@ from typing import Any
 
 from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
 from dbio_commit.feed.streams import CommitChanges, StreamLag
-from dbio_commit.upkeep.figures import age_text, number_text, size_text, time_text
+from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
 
 
 def print_changes(changes: Sequence[CommitChanges]) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 from dbio_commit.cli.log import app_json, commit_json, provenance_facts
 from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
 from dbio_commit.cli.snapshot import summarise, without_nan
-from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers.files import Bounds, FileInfo
-from dbio_commit.upkeep.figures import (
+from dbio_commit.maintenance.figures import (
     count_text,
     known_size,
     moment_text,
@@ -18,7 +16,9 @@ from dbio_commit.upkeep.figures import (
     total_json,
     total_text,
 )
-from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+from dbio_commit.maintenance.inspect import TransactionReport, TransactionState
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 
 # --- dbio show ----------------------------------------------------------------------------------------------------
 

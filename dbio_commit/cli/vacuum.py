@@ -18,11 +18,11 @@ from dbio_commit.cli.output import (
     say_facts,
     text_column,
 )
+from dbio_commit.maintenance.erase.report import EraseReport
+from dbio_commit.maintenance.figures import age_text, count_text, number_text, size_text
+from dbio_commit.maintenance.report.health import Amount
+from dbio_commit.maintenance.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.upkeep.erase.report import EraseReport
-from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text
-from dbio_commit.upkeep.report.health import Amount
-from dbio_commit.upkeep.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 
 
 def print_vacuum(report: VacuumReport) -> None:

@@ -3,12 +3,12 @@
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import AppVersionError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.courtesies import courtesy
+from dbio_commit.commit.best_effort import best_effort
 from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.log.listing import read_begun
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.markers.start import App
-from dbio_commit.protocol.versions import fate_of, refuse_new_id, why_refused
+from dbio_commit.protocol.versions import outcome_of, refuse_new_id, why_refused
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -16,7 +16,7 @@ _log = get_logger(__name__)
 
 def has_version(snapshot: Snapshot, app: App) -> bool:
     """Whether the application has committed this version."""
-    return fate_of(app, snapshot.app_versions) == "committed"
+    return outcome_of(app, snapshot.app_versions) == "committed"
 
 
 def is_committed(snapshot: Snapshot, app: App) -> bool:
@@ -29,16 +29,16 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
     """
     committed = snapshot.app_versions
     refuse_new_id(app, committed, where=snapshot.url)
-    fate = fate_of(app, committed)
-    if fate in ("passed", "unknown"):
+    outcome = outcome_of(app, committed)
+    if outcome in ("passed", "unknown"):
         raise AppVersionError(why_refused(app, committed[app.id], where=snapshot.url))
-    if fate == "committed":
+    if outcome == "committed":
         infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.transactions)
         tids = [tid for tid, info in infos if info and info.app and info.app.is_run_of(app)]
         by = f"by transaction {tids[-1]}" if tids else "by a transaction that a checkpoint does not name"
         _log.warning("%s: version %d of application %r is skipped: it is committed, %s; if none of your jobs did "
                      "that, see `dbio check`", snapshot.url, app.version, app.id, by)  # fmt: skip
-    return fate == "committed"
+    return outcome == "committed"
 
 
 def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, tid: str) -> None:
@@ -51,7 +51,7 @@ def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, t
     for other in table.log.pending:
         if other == tid or not started[other].size or other in table.checkpoint.covered:
             continue
-        with courtesy(_log, "%s: could not find out whether %s is another attempt", store.url, other):
+        with best_effort(_log, "%s: could not find out whether %s is another attempt", store.url, other):
             begun = read_begun(store, started[other], table_id=table.table_id)
             theirs = begun and begun.app
             if theirs and theirs.id == app.id and (theirs.version == app.version or has_version(table, theirs)):

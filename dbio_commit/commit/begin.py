@@ -17,11 +17,11 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.directory_root import DirectoryRoot, left_alone
-from dbio_commit.commit.draft import Terms
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.root import Target
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.table_root import TableRoot
@@ -108,20 +108,20 @@ class Intent:
         if not self.changes_rows and self.operation != "rewrite":
             raise InvalidInputError(f"operation {self.operation!r} changes rows: data_change=False is for a rewrite")
 
-    def at(self, place: Place, target: Target) -> "Intent":
+    def at(self, context: WriteContext, target: Target) -> "Intent":
         """The same with the partition columns that it gives the table, and as an overwrite if it needs to be one.
 
         Raises SchemaMismatchError, InvalidInputError.
         """
         found, asked = self, self.partition_by
-        if self.operation == "append" and _has_free_layout(place, target, asked, must_be_empty=self.must_be_empty):
+        if self.operation == "append" and _has_free_layout(context, target, asked, must_be_empty=self.must_be_empty):
             found = replace(self, operation="overwrite", must_be_empty=True)
-        columns = _choose_partition_columns(target, asked, where=place.url, overwrites=found.operation == "overwrite")
+        columns = _choose_partition_columns(target, asked, where=context.url, overwrites=found.operation == "overwrite")
         return replace(found, partition_by=columns)
 
 
 def begin(
-    place: Place,
+    context: WriteContext,
     intent: Intent,
     *,
     target: Target | None = None,
@@ -137,10 +137,10 @@ def begin(
     Raises SchemaMismatchError for other partition columns than the table's; TableExistsError; CommitConflictError if
     `if_match` names a commit and there is no table; UnsupportedStoreError if the store has no put-if-absent.
     """
-    store, clock = place.store, place.clock
+    store, clock = context.store, context.clock
     every = checkpoint_every()
     target = target or look(store, clock, must_be_empty=intent.must_be_empty)
-    intent = intent.at(place, target)
+    intent = intent.at(context, target)
     application, columns = check_app(intent.app), tuple(intent.partition_by or ())
     moves = target.partition_columns not in (None, columns)
     sets = {**intent.sets, **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
@@ -198,7 +198,7 @@ def begin(
     )
     tid = root.claim(target, None if moves else columns, terms.begun) if claims else new_tid(clock)
     terms = replace(terms, tid=tid, commit_id=new_uuid(clock))
-    return Transaction(place, terms)
+    return Transaction(context, terms)
 
 
 def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
@@ -242,7 +242,7 @@ def _choose_partition_columns(
 
 
 def _has_free_layout(
-    place: Place, target: Target, partition_by: str | Sequence[str] | None, *, must_be_empty: bool
+    context: WriteContext, target: Target, partition_by: str | Sequence[str] | None, *, must_be_empty: bool
 ) -> bool:
     """Whether a first write changes the partition columns of a table to these: an earlier first write has failed.
 
@@ -256,7 +256,7 @@ def _has_free_layout(
     asked = names.check_partition_columns(partition_by)
     if _are_same(asked, own) or not (asked or must_be_empty):
         return False
-    found = read_snapshot(place.store, place.clock)
+    found = read_snapshot(context.store, context.clock)
     return not found.tids and not found.log.pending
 
 

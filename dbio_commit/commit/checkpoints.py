@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.courtesies import courtesy
+from dbio_commit.commit.best_effort import best_effort
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.log.listing import (
     AtOnce,
@@ -256,7 +256,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
     """
     if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
         return
-    with courtesy(_log, "%s: no checkpoint was made after a commit", store.url, level=logging.INFO):
+    with best_effort(_log, "%s: no checkpoint was made after a commit", store.url, level=logging.INFO):
         catch_up(store, clock)
         snapshot = read_snapshot(store, clock)
         covered = snapshot.checkpoint.covered

@@ -15,9 +15,9 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.decision import abort_in_directory, decide, read_own
-from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
+from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.log.directory_log import DirectoryLog
@@ -72,18 +72,18 @@ class DirectoryRoot(Root):
         with suppress(ObjectNotFoundError):
             read_own(self.store, names.join(directory, names.committed(terms.tid)), commit_id=terms.commit_id)
 
-    def commit(self, draft: Draft) -> Commit:
+    def commit(self, request: CommitRequest) -> Commit:
         """Puts a marker into each directory, as DBIO does, additions first, so that a crash loses nothing."""
-        terms, rules = draft.terms, RULES[draft.terms.operation]
+        terms, rules = request.terms, RULES[request.terms.operation]
         self.check_life(terms)
-        self.require_files(terms, draft.files)
+        self.require_files(terms, request.files)
         snapshot = self._snapshot_now(terms.tid) if rules.needs_state else None
-        removed = rules.removes(draft, snapshot) if snapshot else []
-        metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()  # of the whole commit
+        removed = rules.removes(request, snapshot) if snapshot else []
+        metrics, now = request.metrics(self.clock.monotonic()), self.clock.now()  # of the whole commit
         bodies: dict[str, bytes] = {}  # encoded before the first one decides anything
-        for directory, (added, gone) in _by_directory(draft.files, removed).items():
+        for directory, (added, gone) in _by_directory(request.files, removed).items():
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
-            marker = draft.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
+            marker = request.marker(local, [names.split(path)[1] for path in gone], metrics, now=now)
             bodies[directory] = encode_commit(marker, warn=partial(self.warn_lean, terms))
         self.check_life(terms)
         # Before the check for a descriptor, so that an adoption under way sees a pending writer.
@@ -91,7 +91,7 @@ class DirectoryRoot(Root):
             self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)
-        self._refuse_gone(terms, draft.files)
+        self._refuse_gone(terms, request.files)
         if self.age_s(terms) > MAX_LIFE_S:
             raise CommitStateUnknownError(
                 f"the commit of {terms.tid} to {self.store.url} took so long that vacuum may have deleted its files; "
@@ -100,7 +100,7 @@ class DirectoryRoot(Root):
         foreign = snapshot.foreign if snapshot else ()
         if foreign:
             _logger.warning("%s: %s", self.store.url, left_alone(foreign))
-        whole = draft.marker(draft.files, removed, metrics, now=now)
+        whole = request.marker(request.files, removed, metrics, now=now)
         return self.result(terms.tid, whole, foreign=foreign)
 
     def _snapshot_now(self, tid: str) -> Snapshot:

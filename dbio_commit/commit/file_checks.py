@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, SchemaMismatchError
-from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.request import Terms
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer
 from dbio_commit.data.proof import refuse_unproven

@@ -10,7 +10,7 @@ from dbio_commit.protocol.partitions import partition_types, replaced_files
 from dbio_commit.protocol.state import DataFile, live_among
 
 if TYPE_CHECKING:
-    from dbio_commit.commit.draft import Draft
+    from dbio_commit.commit.request import CommitRequest
 
 
 class TableState(Protocol):
@@ -34,31 +34,31 @@ class Rules:
     """Whether it depends on the table's state. Then it takes a turn (I7)."""
     sets_schema: bool
     """Whether the commit sets the table's columns, whatever they were."""
-    removes: "Callable[[Draft, TableState], list[str]]"
+    removes: "Callable[[CommitRequest, TableState], list[str]]"
     """Returns the paths of the live files that it removes. Raises CommitConflictError if it cannot be done."""
 
 
-def _nothing(draft: "Draft", table: TableState) -> list[str]:
+def _nothing(request: "CommitRequest", table: TableState) -> list[str]:
     return []
 
 
-def _everything(draft: "Draft", table: TableState) -> list[str]:
+def _everything(request: "CommitRequest", table: TableState) -> list[str]:
     return [file.path for file in table.files]
 
 
-def _what_lies_in_its_partitions(draft: "Draft", table: TableState) -> list[str]:
-    replaced = draft.replaced or [file.partition for file in draft.files]
-    types = partition_types(draft.schema or table.schema, table.partition_columns)
+def _what_lies_in_its_partitions(request: "CommitRequest", table: TableState) -> list[str]:
+    replaced = request.replaced or [file.partition for file in request.files]
+    types = partition_types(request.schema or table.schema, table.partition_columns)
     return [file.path for file in replaced_files(table.files, replaced, types)]
 
 
-def _what_it_rewrites(draft: "Draft", table: TableState) -> list[str]:
-    if gone := set(draft.rewritten) - live_among(table.files, set(draft.rewritten)):
+def _what_it_rewrites(request: "CommitRequest", table: TableState) -> list[str]:
+    if gone := set(request.rewritten) - live_among(table.files, set(request.rewritten)):
         raise CommitConflictError(
-            f"{len(gone)} of the {len(draft.rewritten)} files that transaction {draft.terms.tid} rewrites are not "
+            f"{len(gone)} of the {len(request.rewritten)} files that transaction {request.terms.tid} rewrites are not "
             f"live any more in {table.url}, first {min(gone)}; read the table again and begin again"
         )
-    return sorted(draft.rewritten)
+    return sorted(request.rewritten)
 
 
 RULES: Mapping[Operation, Rules] = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import TableExistsError, TransactionAbortedError, UnsupportedStoreError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.draft import Draft, Terms
+from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
@@ -86,7 +86,7 @@ class Root(ABC):
         """Raises TransactionAbortedError if it was aborted, so that its files in the directory may be deleted."""
 
     @abstractmethod
-    def commit(self, draft: Draft) -> Commit:
+    def commit(self, request: CommitRequest) -> Commit:
         """Decides the transaction. The result may be `skipped`, or what another copy of it has committed.
 
         Raises CommitConflictError, TransactionAbortedError, CommitStateUnknownError, StoreError.

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
-from dbio_commit.commit.draft import Draft
 from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.request import CommitRequest
 from dbio_commit.data.fitting import lost, misfit, respelled, without
 from dbio_commit.data.mapping import Schema
 from dbio_commit.log.snapshot import Snapshot
@@ -16,24 +16,24 @@ from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.state import Metadata
 
 
-def metadata_after(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
+def metadata_after(request: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
     """The table's columns and settings after the commit. `before` is as of `turn`, or as of the commit's own turn.
 
     Raises CommitConflictError if another commit has changed what the transaction depends on since it began,
     InvalidInputError if new columns take too many bytes.
     """
-    _refuse_other_constraints(draft, before, where=where)
-    schema = _schema_after(draft, before.schema, where=where)
-    _refuse_misfit(draft, schema, where=where)
+    _refuse_other_constraints(request, before, where=where)
+    schema = _schema_after(request, before.schema, where=where)
+    _refuse_misfit(request, schema, where=where)
     if schema != before.schema:
         refuse_large(schema)
-    return Metadata(schema, turn, change(before.settings, draft.terms.sets))
+    return Metadata(schema, turn, change(before.settings, request.terms.sets))
 
 
-def _refuse_other_constraints(draft: Draft, current: Metadata, *, where: str) -> None:
+def _refuse_other_constraints(request: CommitRequest, current: Metadata, *, where: str) -> None:
     """Raises CommitConflictError if the rows were checked against other constraints than the table has now."""
-    terms = draft.terms
-    is_checked = terms.changes_rows and draft.files
+    terms = request.terms
+    is_checked = terms.changes_rows and request.files
     if is_checked and Constraints.of(current.settings) != Constraints.of(terms.metadata.settings):
         raise CommitConflictError(
             f"the constraints of {where} were changed by another commit since transaction {terms.tid} began; nothing "
@@ -41,32 +41,32 @@ def _refuse_other_constraints(draft: Draft, current: Metadata, *, where: str) ->
         )
 
 
-def _schema_after(draft: Draft, current: Mapping[str, Any] | None, *, where: str) -> Mapping[str, Any] | None:
+def _schema_after(request: CommitRequest, current: Mapping[str, Any] | None, *, where: str) -> Mapping[str, Any] | None:
     """The columns after the commit: some operations set their own, the others change those that they have seen."""
-    if draft.schema is None:
+    if request.schema is None:
         return current
-    if RULES[draft.terms.operation].sets_schema:
-        is_as_seen = has_new_columns(draft) or not gives_other_columns(draft, current)
-    elif draft.changes_schema:
-        is_as_seen = current in (None, draft.terms.metadata.schema, draft.schema)
+    if RULES[request.terms.operation].sets_schema:
+        is_as_seen = has_new_columns(request) or not gives_other_columns(request, current)
+    elif request.changes_schema:
+        is_as_seen = current in (None, request.terms.metadata.schema, request.schema)
     else:
         return current
     if not is_as_seen:
         raise CommitConflictError(
-            f"the schema of {where} was changed by another commit since transaction {draft.terms.tid} began; nothing "
+            f"the schema of {where} was changed by another commit since transaction {request.terms.tid} began; nothing "
             "was committed: read the table again, and write again"
         )
-    return draft.schema
+    return request.schema
 
 
-def _refuse_misfit(draft: Draft, after: Mapping[str, Any] | None, *, where: str) -> None:
+def _refuse_misfit(request: CommitRequest, after: Mapping[str, Any] | None, *, where: str) -> None:
     """Raises CommitConflictError if the files were written for columns that the table no longer has (6.4)."""
-    terms = draft.terms
-    written = terms.metadata.schema if draft.schema is None else draft.schema
-    why = find_misfit(written, after, terms.partition_columns) if draft.files else None
+    terms = request.terms
+    written = terms.metadata.schema if request.schema is None else request.schema
+    why = find_misfit(written, after, terms.partition_columns) if request.files else None
     if why is None:
         types = partition_types(after, terms.partition_columns)
-        problem = find_problem((file.partition for file in draft.data_files), types) if after != written else None
+        problem = find_problem((file.partition for file in request.data_files), types) if after != written else None
         why = problem and problem[1]
     if why is not None:
         raise CommitConflictError(
@@ -91,23 +91,23 @@ def find_misfit(written: Schema | None, table: Schema | None, layout: Layout) ->
     return wrong and f"the files have {wrong}"
 
 
-def has_new_columns(draft: Draft) -> bool:
+def has_new_columns(request: CommitRequest) -> bool:
     """Whether the turn of the commit says that it gives the table columns that earlier files may not fit."""
-    known = draft.terms.metadata.schema
-    return gives_other_columns(draft, known) or (
-        known is None and draft.schema is not None and RULES[draft.terms.operation].sets_schema
+    known = request.terms.metadata.schema
+    return gives_other_columns(request, known) or (
+        known is None and request.schema is not None and RULES[request.terms.operation].sets_schema
     )
 
 
-def ends_appends(draft: Draft, current: Schema | None) -> bool:
+def ends_appends(request: CommitRequest, current: Schema | None) -> bool:
     """Whether the commit must first abort blind appends that have begun. If its turn does not say so, it fails."""
-    return has_new_columns(draft) and gives_other_columns(draft, current)
+    return has_new_columns(request) and gives_other_columns(request, current)
 
 
-def gives_other_columns(draft: Draft, before: Schema | None) -> bool:
+def gives_other_columns(request: CommitRequest, before: Schema | None) -> bool:
     """Whether files that fit these columns may not fit the table after the commit, which only an overwrite does."""
-    after, layout = draft.schema, draft.terms.partition_columns
-    if before is None or after is None or not RULES[draft.terms.operation].sets_schema:
+    after, layout = request.schema, request.terms.partition_columns
+    if before is None or after is None or not RULES[request.terms.operation].sets_schema:
         return False
     return bool(find_misfit(before, after, layout)) or partition_types(before, layout) != partition_types(after, layout)
 

@@ -29,10 +29,10 @@ from dbio_commit.commit.decision import (
     unknown,
     withdraw,
 )
-from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
+from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
 from dbio_commit.commit.state_after import ends_appends, has_new_columns, metadata_after, refuse_unread
 from dbio_commit.commit.tids import new_tid
@@ -50,7 +50,7 @@ from dbio_commit.log.metadata import (
     remember_metadata,
     remembered_id,
 )
-from dbio_commit.log.recall import holding
+from dbio_commit.log.object_cache import holding
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import names
@@ -191,59 +191,59 @@ class TableRoot(Root):
         with suppress(ObjectNotFoundError):
             read_own(self.store, names.committed(terms.tid), commit_id=terms.commit_id)
 
-    def commit(self, draft: Draft) -> Commit:
+    def commit(self, request: CommitRequest) -> Commit:
         """Returns an earlier decision if there is one. Otherwise takes a turn if needed, and puts the commit marker."""
-        app = draft.terms.app
+        app = request.terms.app
         try:
             with holding(self.store):
-                return self._commit(draft)
+                return self._commit(request)
         except TransactionAbortedError:
             if app and has_version(self._snapshot_now(), app):
-                return self._skip(draft)  # the writer that committed the version has aborted its other attempts
+                return self._skip(request)  # the writer that committed the version has aborted its other attempts
             with suppress(StoreError):
-                self._refuse_outdated(draft)  # an overwrite with other columns aborts appends
+                self._refuse_outdated(request)  # an overwrite with other columns aborts appends
             raise
 
-    def _commit(self, draft: Draft) -> Commit:
-        terms = draft.terms
+    def _commit(self, request: CommitRequest) -> Commit:
+        terms = request.terms
         if terms.skipped:
-            return self._skip(draft)
-        if not draft.files:
+            return self._skip(request)
+        if not request.files:
             self.mark(terms, "")
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
         try:
-            self.require_files(terms, draft.files)
+            self.require_files(terms, request.files)
         except UnsupportedStoreError:
             if self._in_doubt:
                 raise self._gone(terms.tid) from None
             self._look_at_descriptor(terms)  # raises a clearer error if the files are gone with their table
             raise
         turn, removed, shorten = None, list[str](), None
-        origin, metadata = terms.origin, self._metadata_if_blind(draft)
+        origin, metadata = terms.origin, self._metadata_if_blind(request)
         if metadata is None:
-            taken = self._take_turn(draft)
+            taken = self._take_turn(request)
             if isinstance(taken, CommitMarker):
                 return self._result_as_found(terms.tid, taken)
             turn, table = taken
             if self._comes_too_late(terms, table):
-                return self._skip(draft, turn)
+                return self._skip(request, turn)
             if terms.changes_layout:
                 end_others(self.store, self.clock, terms.tid)
                 table = self._snapshot_now()
                 if self._comes_too_late(terms, table):
-                    return self._skip(draft, turn)
-            elif ends_appends(draft, table.schema) and end_blind(self.store, self.clock, terms.tid, table):
+                    return self._skip(request, turn)
+            elif ends_appends(request, table.schema) and end_blind(self.store, self.clock, terms.tid, table):
                 table = self._snapshot_now()
-            removed, origin = RULES[terms.operation].removes(draft, table), table.origin
-            if draft.read:
-                refuse_news(table, draft.read, tid=terms.tid)
+            removed, origin = RULES[terms.operation].removes(request, table), table.origin
+            if request.read:
+                refuse_news(table, request.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, whole=table.whole)
-            metadata = metadata_after(draft, table.metadata, turn, where=self.store.url)
+            metadata = metadata_after(request, table.metadata, turn, where=self.store.url)
             refuse_unread(table, removed, metadata, layout=terms.partition_columns)
         if origin is None or origin.dated is None:
             origin = self._look_at_descriptor(terms)
-        marker = self._marker(draft, removed, turn, metadata, origin)
+        marker = self._marker(request, removed, turn, metadata, origin)
         body = encode_commit(
             marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
         )
@@ -251,7 +251,7 @@ class TableRoot(Root):
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
-        refuse_gone, beside = partial(self._refuse_gone, terms.tid, origin), draft.beside
+        refuse_gone, beside = partial(self._refuse_gone, terms.tid, origin), request.beside
         if beside is not None and published_forms(metadata.settings):
             self.store.together(refuse_gone, partial(beside, metadata.settings))
         else:
@@ -262,15 +262,15 @@ class TableRoot(Root):
                 abort_superseded(self.store, self.clock, table, terms.app, tid=terms.tid)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
 
-    def _metadata_if_blind(self, draft: Draft) -> Metadata | None:
+    def _metadata_if_blind(self, request: CommitRequest) -> Metadata | None:
         """What a blind append records of the table as it is now. None for a commit that takes a turn.
 
         The look comes after the start marker. So either it shows the turn of an overwrite, or the overwrite finds the
         start marker before it gives the table other columns, and aborts the transaction. Raises CommitConflictError if
         the files do not fit the table any more.
         """
-        terms = draft.terms
-        if terms.takes_turn or draft.changes_schema:
+        terms = request.terms
+        if terms.takes_turn or request.changes_schema:
             return None
         seen = self._seen_now(terms)
         if seen is None:
@@ -278,12 +278,12 @@ class TableRoot(Root):
             return terms.metadata
         if seen.holder and seen.holder.new_columns:
             return None  # waits for it
-        return metadata_after(draft, seen.metadata, seen.metadata.turn, where=self.store.url)
+        return metadata_after(request, seen.metadata, seen.metadata.turn, where=self.store.url)
 
-    def _refuse_outdated(self, draft: Draft) -> None:
+    def _refuse_outdated(self, request: CommitRequest) -> None:
         """Raises CommitConflictError if what the transaction saw of the table when it began does not hold any more."""
-        if seen := self._seen_now(draft.terms):
-            metadata_after(draft, seen.metadata, seen.metadata.turn, where=self.store.url)
+        if seen := self._seen_now(request.terms):
+            metadata_after(request, seen.metadata, seen.metadata.turn, where=self.store.url)
 
     def _seen_now(self, terms: Terms) -> Seen | None:
         """None if the table has gone: the transaction is or will be aborted."""
@@ -357,15 +357,15 @@ class TableRoot(Root):
                 return self.result(tid, known[0].marker if known else marker)
         return self.result(tid, marker)
 
-    def _skip(self, draft: Draft, turn: int | None = None) -> Commit:
-        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.metadata, draft.terms.origin)
-        return self.result(draft.terms.tid, nothing, skipped=True)
+    def _skip(self, request: CommitRequest, turn: int | None = None) -> Commit:
+        nothing = self._marker(replace(request, files=()), [], turn, request.terms.metadata, request.terms.origin)
+        return self.result(request.terms.tid, nothing, skipped=True)
 
     def _marker(
-        self, draft: Draft, removed: list[str], turn: int | None, metadata: Metadata, origin: Origin | None
+        self, request: CommitRequest, removed: list[str], turn: int | None, metadata: Metadata, origin: Origin | None
     ) -> CommitMarker:
-        metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()
-        return draft.marker(draft.files, removed, metrics, now=now, origin=origin, turn=turn, metadata=metadata)
+        metrics, now = request.metrics(self.clock.monotonic()), self.clock.now()
+        return request.marker(request.files, removed, metrics, now=now, origin=origin, turn=turn, metadata=metadata)
 
     def _is_young(self, terms: Terms) -> bool:
         """Whether it is so young that vacuum cannot have purged any of its markers."""
@@ -382,12 +382,12 @@ class TableRoot(Root):
             self.check_life(terms)
             raise
 
-    def _take_turn(self, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
+    def _take_turn(self, request: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
         """The turn and the table as it is in that turn, or the marker if the transaction was committed meanwhile.
 
         An earlier call of `commit` that was interrupted may have committed it, or another copy of the transaction.
         """
-        terms, read_ahead = draft.terms, self._reader_ahead()
+        terms, read_ahead = request.terms, self._reader_ahead()
         while True:
             try:
                 turn = take_turn(
@@ -396,7 +396,7 @@ class TableRoot(Root):
                     terms.tid,
                     origin=terms.origin,
                     new_layout=terms.changes_layout,
-                    new_columns=has_new_columns(draft),
+                    new_columns=has_new_columns(request),
                     free=self._free_turn(terms),
                     read_ahead=read_ahead,
                 )

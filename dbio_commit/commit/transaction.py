@@ -26,12 +26,12 @@ from dbio_commit.base.internal import internal
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.checkpoints import checkpoint_by_chance
-from dbio_commit.commit.draft import Draft, Terms
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.options import NoteKeywords, takes_options
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.provenance import Note, amended
+from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.data.footers import Footer
 from dbio_commit.protocol import names
@@ -74,16 +74,16 @@ class Transaction:
     terms: Terms
     """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
-    def __init__(self, place: Place, terms: Terms) -> None:
+    def __init__(self, context: WriteContext, terms: Terms) -> None:
         self.terms = terms
-        self._place = place
-        self.inspector = place.inspector
-        """As in `Place`."""
+        self._context = context
+        self.inspector = context.inspector
+        """As in `WriteContext`."""
         self._footers: dict[str, Footer] = {}
-        self._store, self._clock = place.store, place.clock
-        self._root = KINDS[terms.scope](place.store, place.clock)
+        self._store, self._clock = context.store, context.clock
+        self._root = KINDS[terms.scope](context.store, context.clock)
         self._state = _State.OPEN
-        self._checks = FileChecks(terms, place.url)
+        self._checks = FileChecks(terms, context.url)
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._unseen: set[str] = set()  # files that were added, whose footers are to be read
         self._removed: set[str] = set()
@@ -94,7 +94,7 @@ class Transaction:
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
-        self._attempt = place.clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
+        self._attempt = context.clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
 
     def __repr__(self) -> str:
         terms = self.terms
@@ -261,18 +261,18 @@ class Transaction:
             self._require_open("commit")
         if own := next((name for name in DECIDING if name in (metrics or {})), None):
             raise InvalidInputError(f"the metric {own} is counted by dbio itself, and readers rely on it; leave it out")
-        after, began_s = _After(self._place), self._clock.monotonic()
+        after, began_s = _After(self._context), self._clock.monotonic()
         provenance = amended(self.terms.provenance, Note(**note))
         with self._deciding():
-            draft = self._checked_draft(schema, metrics or {}, provenance, began_s, after)
-            commit = self._root.commit(draft)
+            request = self._checked_request(schema, metrics or {}, provenance, began_s, after)
+            commit = self._root.commit(request)
         if commit.skipped:
             self._try_abort()
             self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit
         else:
             self._state = _State.COMMITTED
-            self._refuse_other_files(commit, draft)
-            commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
+            self._refuse_other_files(commit, request)
+            commit = _timed(commit, request.commit_ms(self._clock.monotonic()))
             if self.terms.is_table:
                 written = marker_bytes(commit.marker)
                 checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
@@ -281,21 +281,21 @@ class Transaction:
                   commit.added_files, commit.removed_files)  # fmt: skip
         return commit
 
-    def _checked_draft(
+    def _checked_request(
         self,
         schema: Mapping[str, Any] | None,
         metrics: Mapping[str, int],
         provenance: Provenance | None,
         began_s: float,
         after: "_After",
-    ) -> Draft:
+    ) -> CommitRequest:
         """What it commits, with its files complete, and checked."""
         files = self._complete_files()
         schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
         self._checks.check_partitions(files, schema, self._footers)
         if not self._rows_are_checked:
             self._checks.check_rows(files, schema)
-        return Draft(
+        return CommitRequest(
             terms=self.terms,
             files=files,
             schema=schema,
@@ -441,9 +441,9 @@ class Transaction:
             return self.inspector(self._store, paths)
         return [it and Footer(path=it.path, size=it.size) for it in self._store.stat_many(paths)]
 
-    def _refuse_other_files(self, commit: Commit, draft: Draft) -> None:
+    def _refuse_other_files(self, commit: Commit, request: CommitRequest) -> None:
         """Raises CommitConflictError if another copy of this transaction has committed first, with other files."""
-        if not commit.marker.is_of([file.path for file in draft.data_files]):
+        if not commit.marker.is_of([file.path for file in request.data_files]):
             raise CommitConflictError(
                 f"transaction {self.tid} of {self._store.url} is committed already, by another copy of it, "
                 "with other files than those that were staged here; see "
@@ -454,12 +454,12 @@ class Transaction:
 class _After:
     """What follows the commit. It may look beside the last request of the commit, before that is known to stand."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, context: WriteContext) -> None:
+        self._context = context
         self._rest: Callable[[], None] | None = None
 
     def look(self, settings: Settings | None) -> Callable[[], None]:
-        self._rest = self._place.follow_up(self._place.store, self._place.clock, settings)
+        self._rest = self._context.follow_up(self._context.store, self._context.clock, settings)
         return self._rest
 
     def go_on(self, settings: Settings | None) -> None:

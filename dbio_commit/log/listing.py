@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.collector import collector_paused
-from dbio_commit.log.recall import find, is_recalled, keep, recall, recall_last
+from dbio_commit.log.object_cache import find, is_cached, keep, read_cached, read_last_cached
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
@@ -196,7 +196,7 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
         return decode_purge(read_marker(store, entry), where=store.url_of(entry.path))
 
     try:
-        return recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
+        return read_cached(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
     except CorruptMarkerError as error:
         raise CheckpointLostError(
             f"{error.args[0]}. This purge record shows that commit markers were purged, and the checkpoint with its "
@@ -220,7 +220,7 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
         except CorruptMarkerError as error:
             raise CheckpointLostError(str(error)) from None
 
-    found = recall(store, table_id, entry, read, bytes=checkpoint_bytes)
+    found = read_cached(store, table_id, entry, read, bytes=checkpoint_bytes)
     return _with_parts(store, log, found, table_id, newest=number)
 
 
@@ -232,7 +232,7 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     from dbio_commit.log.parts.reader import PartReader
 
     def remember(what: str, read: Callable[[], _T], bytes: Callable[[_T], int]) -> _T:
-        return recall_last(store, table_id, what, log.checkpoints[root.number], read, bytes=bytes)
+        return read_last_cached(store, table_id, what, log.checkpoints[root.number], read, bytes=bytes)
 
     reader = PartReader(store, root.number, newest=newest)
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
@@ -244,7 +244,7 @@ def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | N
     def read() -> Begun | None:
         return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
 
-    begun = recall(store, table_id, entry, read, bytes=begun_bytes)
+    begun = read_cached(store, table_id, entry, read, bytes=begun_bytes)
     return begun if begun and is_of_table(begun.table_id, table_id) else None
 
 
@@ -268,7 +268,7 @@ def read_descriptor(store: Store, log: Log) -> Descriptor:
     return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
 
 
-def recall_descriptor(store: Store, log: Log) -> Descriptor | None:
+def cached_descriptor(store: Store, log: Log) -> Descriptor | None:
     """The descriptor that the log shows, if this process remembers it."""
     return cast(Descriptor | None, log.descriptor and find(store, "", log.descriptor))
 
@@ -328,10 +328,10 @@ def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
     If the process has not read the checkpoint, all markers may be among them.
     """
     newest = log.checkpoints.get(log.last_checkpoint)
-    is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
+    is_known = newest is None or (table_id is not None and is_cached(store, table_id, newest))
     covered = read_checkpoint(store, log, table_id=table_id).covered if is_known else ()
     found = {*log.uncovered(covered).values(), *([newest] if newest and not is_known else [])}
-    return {entry for entry in found if table_id is None or not is_recalled(store, table_id, entry)}
+    return {entry for entry in found if table_id is None or not is_cached(store, table_id, entry)}
 
 
 class Unkept(NamedTuple):
@@ -533,7 +533,7 @@ def read_markers(
         try:
             shorten = lean if leaves_out else None
             kept_for = table_id if remembers else None
-            return recall(store, kept_for, entry, lambda: read(entry), bytes=marker_bytes, lean=shorten)
+            return read_cached(store, kept_for, entry, lambda: read(entry), bytes=marker_bytes, lean=shorten)
         except (CorruptMarkerError, ObjectNotFoundError) as error:
             return error
 
@@ -578,7 +578,7 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
     """
     entry = log.turns[log.last_turn if number is None else number]
     with suppress(ObjectNotFoundError):
-        turn = _recall_turn(store, table_id, entry, lambda: _get_turn(store, entry))
+        turn = _cached_turn(store, table_id, entry, lambda: _get_turn(store, entry))
         return turn if is_of_table(turn.table_id, table_id) else None
     return None
 
@@ -595,7 +595,7 @@ def read_front(store: Store, log: Log) -> Descriptor:
         return read_descriptor(store, log)
     descriptor, turn = store.together(lambda: read_descriptor(store, log), get_last_turn)
     if turn:
-        _recall_turn(store, descriptor.id, log.turns[log.last_turn], lambda: turn)
+        _cached_turn(store, descriptor.id, log.turns[log.last_turn], lambda: turn)
     return descriptor
 
 
@@ -603,8 +603,8 @@ def _get_turn(store: Store, entry: Entry) -> Turn:
     return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
 
 
-def _recall_turn(store: Store, table_id: str | None, entry: Entry, read: Callable[[], Turn]) -> Turn:
-    return recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+def _cached_turn(store: Store, table_id: str | None, entry: Entry, read: Callable[[], Turn]) -> Turn:
+    return read_cached(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
 
 
 def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:

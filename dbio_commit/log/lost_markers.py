@@ -10,7 +10,7 @@ from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.listing import is_of_table, read_turn
-from dbio_commit.log.recall import remembered
+from dbio_commit.log.object_cache import remembered
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest

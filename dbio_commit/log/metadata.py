@@ -98,7 +98,7 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
 
     Raises TableNotFoundError if it was dropped.
     """
-    looked, seen = clock.moment(), _recall(store, clock)
+    looked, seen = clock.moment(), _seen(store, clock)
     if seen is not None:
         front, turns = store.together(partial(_stat_front, store), partial(_turns_from, store, clock, seen))
         refuse_dropped(store, front)
@@ -126,7 +126,7 @@ def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Cal
 
     If this process remembers the table, it looks only at the turns since then, and not for the descriptor.
     """
-    seen = _recall(store, clock)
+    seen = _seen(store, clock)
     if seen is None or seen.descriptor.id != origin.table_id:
         found = look_at_table(store, clock, read_snapshot)
         return found if found and found.descriptor.id == origin.table_id else None
@@ -139,7 +139,7 @@ def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Cal
 
 def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
     """Remembers what this process has committed in a turn that the log shows, if it remembers the table."""
-    seen = _recall(store, clock)
+    seen = _seen(store, clock)
     if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
         _remember(store, clock, seen.as_of(metadata, log))
 
@@ -149,7 +149,7 @@ def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metad
 
     So a transaction that begins now looks only for later turns.
     """
-    entry, seen = settled.log.descriptor, _recall(store, clock)
+    entry, seen = settled.log.descriptor, _seen(store, clock)
     is_known = seen is not None and seen.entry == entry and seen.metadata.turn >= metadata.turn
     if entry is None or is_known or metadata.turn != settled.log.last_turn or not metadata.turn:
         return
@@ -160,7 +160,7 @@ def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metad
 
 def free_turn(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
     """The turn after the last one, if this process saw that all turns were decided, not longer ago than `within_s`."""
-    seen = _recall(store, clock)
+    seen = _seen(store, clock)
     if seen is None or seen.turn is None or seen.holder or origin is None or seen.descriptor.id != origin.table_id:
         return None
     return seen.metadata.turn + 1 if seen.looked and clock.is_within(seen.looked, within_s) else None
@@ -168,13 +168,13 @@ def free_turn(store: Store, clock: Clock, origin: Origin | None, *, within_s: fl
 
 def forget_holder(store: Store, clock: Clock) -> None:
     """Forgets the undecided holder, so that the next look asks the store what became of it."""
-    if (seen := _recall(store, clock)) is not None:
+    if (seen := _seen(store, clock)) is not None:
         _remember(store, clock, replace(seen, holder=None, at=None))
 
 
 def remembered_id(store: Store, clock: Clock) -> str | None:
     """The id of the table that this process remembers at this root. None if it remembers none."""
-    seen = _recall(store, clock)
+    seen = _seen(store, clock)
     return seen.descriptor.id if seen else None
 
 
@@ -309,7 +309,7 @@ def _key(store: Store, clock: Clock) -> tuple[str, ...]:
     return store.identity, store.principal, store.url, clock.boot()
 
 
-def _recall(store: Store, clock: Clock) -> Seen | None:
+def _seen(store: Store, clock: Clock) -> Seen | None:
     with _LOCK:
         return _SEEN.get(_key(store, clock))
 

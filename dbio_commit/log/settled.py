@@ -14,13 +14,13 @@ from dbio_commit.log.listing import (
     Brief,
     Markers,
     are_too_many,
+    cached_descriptor,
     in_parts,
     is_of_one_table,
     read_briefs,
     read_checkpoint,
     read_descriptor,
     read_markers,
-    recall_descriptor,
     remember_descriptor,
     remember_markers,
     unread,
@@ -197,7 +197,7 @@ def read_settled(
 
 def look_again(store: Store, clock: Clock, first: Log, *, reads_ahead: bool = True) -> tuple[Descriptor, Log]:
     """The descriptor, and the checkpoints and commit markers as they are listed now. Reads ahead at the same time."""
-    known, is_of_one = recall_descriptor(store, first), is_of_one_table(first, clock.now())
+    known, is_of_one = cached_descriptor(store, first), is_of_one_table(first, clock.now())
     descriptor, ahead, listed = store.together(
         lambda: known or read_descriptor(store, first),
         lambda: _read_ahead(store, first, known.id if known else None) if is_of_one and reads_ahead else (),

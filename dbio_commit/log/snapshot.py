@@ -16,7 +16,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
-from dbio_commit.log.late import Late, Wholes
+from dbio_commit.log.lazy import Lazy, Wholes
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import Doubt
@@ -474,7 +474,7 @@ class Snapshot:
     @property
     def of_files(self) -> Sequence[Decided]:
         """The transactions with at least the paths of `files`, if these are some of a large table's."""
-        if self._in_parts is None or isinstance(self.files, FilesInParts) or not isinstance(self.decided, Late):
+        if self._in_parts is None or isinstance(self.files, FilesInParts) or not isinstance(self.decided, Lazy):
             return self.decided
         return self.among({file.path for file in self.files}).decided
 

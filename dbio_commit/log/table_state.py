@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
-from dbio_commit.log.late import Late
+from dbio_commit.log.lazy import Lazy
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
@@ -77,9 +77,9 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
         files=PartFiles(store, settled.checkpoint, news, layout),
         partition_columns=layout,
         first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Late(lambda: in_order(settled.decided)),
+        decided=Lazy(lambda: in_order(settled.decided)),
         news=tuple(news),
-        outlines=Late(lambda: in_order(_outlines(settled, news))),
+        outlines=Lazy(lambda: in_order(_outlines(settled, news))),
         checkpoint=settled.checkpoint,
         log=settled.log,
         origin=settled.origin,
@@ -102,7 +102,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
     whether the state is still known.
     """
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
-    from dbio_commit.log.parts.past import Later, Past, PastCommits
+    from dbio_commit.log.parts.time_travel import Later, Past, PastCommits
 
     root, news, redated = settled.checkpoint, settled.news, settled.redated_until
     stored = root.commits
@@ -130,7 +130,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         files=files,
         partition_columns=layout,
         first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Late(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids]),
+        decided=Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids]),
         news=tuple(own),
         outlines=counted,
         past=PastCommits(stored, tids),

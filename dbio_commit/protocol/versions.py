@@ -37,7 +37,7 @@ refuses a new one (`refuse_new_id`). With all ranges, a schema and the settings 
 _ID_BYTES = 120
 """Bytes of an application besides its id, which a checkpoint has twice: three numbers, and the names of keys."""
 
-VersionFate = Literal["new", "committed", "passed", "unknown"]
+VersionOutcome = Literal["new", "committed", "passed", "unknown"]
 """What happens to a version: it is to be committed, was committed, is lower than one that counted up, or is not known.
 """
 
@@ -119,7 +119,7 @@ def _bytes_of(id: str) -> int:
     return 2 * len(encode_text(id)) + _ID_BYTES
 
 
-def fate_of(app: App, committed: Mapping[str, Versions]) -> VersionFate:
+def outcome_of(app: App, committed: Mapping[str, Versions]) -> VersionOutcome:
     """What happens to a commit of this application and version."""
     versions = committed.get(app.id)
     if versions is None or app.version > versions.highest:
@@ -132,10 +132,10 @@ def fate_of(app: App, committed: Mapping[str, Versions]) -> VersionFate:
 
 
 def why_refused(app: App, versions: Versions, *, where: str) -> str:
-    """The error message for a version whose fate is "passed" or "unknown", with the next step."""
+    """The error message for a version whose outcome is "passed" or "unknown", with the next step."""
     other = f"If no job of yours committed {versions.highest}, see `dbio check`."
     it, own = f"version {app.version} of application {app.id!r}", f"{app.id}-{app.version}"[-100:]
-    if fate_of(app, {app.id: versions}) == "unknown":
+    if outcome_of(app, {app.id: versions}) == "unknown":
         return (
             f"whether {it} is committed to {where} is not known: versions are remembered from {versions.known_from} "
             f"on, and {versions.highest} is the highest. Nothing was committed. Look whether its rows are there; if "

@@ -30,14 +30,14 @@ from dbio_commit.commit.options import (
 from dbio_commit.commit.write.clauses import UPSERT, Clause, check_clauses, refuse_unknown
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
+from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions, column_names
+from dbio_commit.maintenance.compact.report import CompactReport
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.spark.catalog.roots import Path
 from dbio_commit.store import parse_location
 from dbio_commit.table import Table, snapshots
-from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
-from dbio_commit.upkeep.compact.report import CompactReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from dbio_commit.data.terms import Where
+    from dbio_commit.maintenance.erase.report import EraseReport
     from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
-    from dbio_commit.upkeep.erase.report import EraseReport
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -461,7 +461,7 @@ def write_stream(
         from dbio_commit.commit.write.options import WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
-        from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
+        from dbio_commit.spark.transfer.batches import Packing, arrow_batches, pack
         from dbio_commit.spark.versions import is_frame
         from dbio_commit.spark.write.constraints import rows_to_write
         from dbio_commit.spark.write.plan import plan_write

@@ -41,7 +41,7 @@ from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import StoreSettings, settle_workers
 from dbio_commit.spark.session.other_formats import advice_for_option
 from dbio_commit.spark.session.worker import Travels
-from dbio_commit.spark.ship.batches import Packing
+from dbio_commit.spark.transfer.batches import Packing
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
 from dbio_commit.table import Table
@@ -177,7 +177,7 @@ class DbioDataSource(DataSource):
         def plan() -> WritePlan:
             given = packing.schema or schema
             if packing.settings is not None:
-                given = StructType(given.fields[:-1])  # the last field holds the fates of rows
+                given = StructType(given.fields[:-1])  # the last field holds the actions of rows
             with explained(self._table, self.settings):
                 commit = CommitOptions(**note_options(self.options))
                 return self._plan(given, "overwrite" if overwrite else "append", commit)

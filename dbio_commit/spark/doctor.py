@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from dbio_commit.maintenance.doctor import Finding, ok, problem
 from dbio_commit.spark.session.python import ask, python_text
 from dbio_commit.spark.versions import SPARK
-from dbio_commit.upkeep.doctor import Finding, ok, problem
 
 
 def look_at_spark(environ: Mapping[str, str] = os.environ) -> list[Finding]:

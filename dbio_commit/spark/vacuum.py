@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from dbio_commit.maintenance.vacuum.workers import Spread
 from dbio_commit.spark.session.conf import open_table, settle_workers
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.worker import ForWorkers
-from dbio_commit.spark.ship.items import ForItems
-from dbio_commit.upkeep.vacuum.work import Spread
+from dbio_commit.spark.transfer.items import ForItems
 
 __all__ = ["on_executors", "open_table"]
 

@@ -12,12 +12,12 @@ from unittest.mock import patch
 import pytest
 
 from dbio_commit.base.errors import StoreError
+from dbio_commit.maintenance.copy import copy_table
+from dbio_commit.maintenance.incremental_copy import update_copy
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.store.azure import AzureStore
 from dbio_commit.store.copying import copy_object
 from dbio_commit.table import Table
-from dbio_commit.upkeep.copy import copy_table
-from dbio_commit.upkeep.incremental_copy import update_copy
 from tests.contract.places import Place
 from tests.faults import Killed
 from tests.servers import AzureServer, Fault, Request

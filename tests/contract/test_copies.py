@@ -11,11 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.maintenance.copy import copy_table
+from dbio_commit.maintenance.incremental_copy import update_copy
 from dbio_commit.store.copying import copy_object
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.copy import copy_table
-from dbio_commit.upkeep.incremental_copy import update_copy
 from tests.builders import columns
 from tests.contract.places import Place
 from tests.servers import Server

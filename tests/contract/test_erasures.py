@@ -6,7 +6,7 @@ Rules: NOTES.md, Erasures.
 import pytest
 
 from dbio_commit.base.clock import SYSTEM_CLOCK
-from dbio_commit.upkeep.erase import run
+from dbio_commit.maintenance.erase import run
 from tests.contract.places import Place
 from tests.erasing import NUMBER, PERSON, WHERE, create, deleting, open_table, people, rewrite, traces, write
 

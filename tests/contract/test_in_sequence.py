@@ -15,7 +15,7 @@ import pytest
 
 from dbio_commit.log import listing, metadata
 from dbio_commit.log.frames.scan import Scan
-from dbio_commit.log.recall import MEMORY
+from dbio_commit.log.object_cache import CACHE
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from tests.contract.places import Place
@@ -129,7 +129,7 @@ def old(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Table:
     table.write(ROWS)
     monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))
     metadata._begin_anew()
-    MEMORY.forget()
+    CACHE.forget()
     return table
 
 

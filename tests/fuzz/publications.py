@@ -22,16 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-import dbio_commit.upkeep.publish
+import dbio_commit.maintenance.publish
 from dbio_commit.base.errors import CorruptMarkerError, DbioError
-from dbio_commit.log import recall
-from dbio_commit.log.recall import Memory
-from dbio_commit.protocol.entry import Entry
-from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import DIRECTORIES, Format, is_published, remembered
-from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint
-from dbio_commit.upkeep.publish.delta_log import (
+from dbio_commit.log import object_cache
+from dbio_commit.log.object_cache import ObjectCache
+from dbio_commit.maintenance.publish import DIRECTORIES, Format, is_published, remembered
+from dbio_commit.maintenance.publish.delta_checkpoint import decode_checkpoint
+from dbio_commit.maintenance.publish.delta_log import (
     DeltaListing,
     DeltaState,
     Version,
@@ -41,9 +38,12 @@ from dbio_commit.upkeep.publish.delta_log import (
     version_of_checkpoint,
     version_path,
 )
-from dbio_commit.upkeep.publish.sink_log import SinkList, decode_list
-from dbio_commit.upkeep.publish.spark import SparkListing, list_path
-from dbio_commit.upkeep.publish.symlink import SymlinkListing, claim_path
+from dbio_commit.maintenance.publish.sink_log import SinkList, decode_list
+from dbio_commit.maintenance.publish.spark import SparkListing, list_path
+from dbio_commit.maintenance.publish.symlink import SymlinkListing, claim_path
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
 from tests.fuzz import bodies
 from tests.fuzz.directories import AGES
 from tests.fuzz.properties import MAX_MESSAGE, WHERE, assert_inside, assert_message
@@ -122,7 +122,10 @@ def name(text: str) -> object:
 MOST_STEPS = 200_000
 """Lines of the code of publications that any of these directories takes; those that are tried take some thousands."""
 
-_CODE = (str(Path(dbio_commit.upkeep.publish.__file__).parent), str(Path(__file__).with_name("test_publications.py")))
+_CODE = (
+    str(Path(dbio_commit.maintenance.publish.__file__).parent),
+    str(Path(__file__).with_name("test_publications.py")),
+)
 """What counts; in the tests, what is put back of the code as it was."""
 
 
@@ -334,8 +337,8 @@ def _paths_in(body: bytes) -> list[str]:
 def directory(objects: Objects) -> object:
     """Each begins with nothing remembered."""
     with (
-        patch.object(recall, "MEMORY", memory := Memory()),
-        patch.object(remembered, "MEMORY", memory),
+        patch.object(object_cache, "CACHE", memory := ObjectCache()),
+        patch.object(remembered, "CACHE", memory),
         bounded_steps(),
     ):
         return Beside({path: it for path, it in objects.items() if is_published(path)}).check()

@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.log import recall
+from dbio_commit.log import object_cache
+from dbio_commit.log.object_cache import ObjectCache
 from dbio_commit.log.parts import parquet
-from dbio_commit.log.recall import Memory
+from dbio_commit.maintenance.publish import Format, remembered
+from dbio_commit.maintenance.report.health import look
+from dbio_commit.maintenance.report.page import Subject, render_page
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import Format, remembered
-from dbio_commit.upkeep.report.health import look
-from dbio_commit.upkeep.report.page import Subject, render_page
 from tests.fuzz import bodies
 from tests.fuzz.properties import MAX_MESSAGE
 from tests.tiny_parts import tiny_parts
@@ -386,7 +386,7 @@ def check(data: bytes) -> object:
 
 def check_objects(objects: Mapping[str, tuple[bytes, datetime]]) -> object:
     """All that a user does with the table, each on a copy of it."""
-    with patch.object(recall, "MEMORY", memory := Memory()), patch.object(remembered, "MEMORY", memory):
+    with patch.object(object_cache, "CACHE", memory := ObjectCache()), patch.object(remembered, "CACHE", memory):
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         results = {what: attempt(what, call, objects) for what, call in {**READS, **WRITES}.items()}
         report: Any = attempt("vacuum", lambda table: table.vacuum(**VACUUM), objects)

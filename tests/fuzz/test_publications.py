@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dbio_commit.maintenance import drop
+from dbio_commit.maintenance.publish import Format, delta, delta_log, delta_replay, is_published, places, spark
+from dbio_commit.maintenance.publish.delta_log import DeltaListing
+from dbio_commit.maintenance.publish.remembered import TableKey, find
+from dbio_commit.maintenance.vacuum import table as vacuum_module
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
-from dbio_commit.upkeep import drop
-from dbio_commit.upkeep.publish import Format, delta, delta_log, delta_replay, is_published, places, spark
-from dbio_commit.upkeep.publish.delta_log import DeltaListing
-from dbio_commit.upkeep.publish.remembered import TableKey, find
-from dbio_commit.upkeep.vacuum import table as vacuum_module
 from tests.fuzz import bodies, publications
 from tests.fuzz.directories import AGES
 from tests.fuzz.test_bodies import NEAR_NAMES

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dbio_commit.base import logs, texts
 from dbio_commit.base.errors import CorruptMarkerError
-from dbio_commit.upkeep.report.page import Subject, render_page
-from dbio_commit.upkeep.vacuum.report import Failure, RunSummary
+from dbio_commit.maintenance.report.page import Subject, render_page
+from dbio_commit.maintenance.vacuum.report import Failure, RunSummary
 from vacuum import log, metrics, process
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)

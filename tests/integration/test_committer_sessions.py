@@ -20,7 +20,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import dbio_commit as dbio
-from dbio_commit.spark.ship.batches import pack
+from dbio_commit.spark.transfer.batches import pack
 from pyspark.sql import SparkSession
 
 master, lake = sys.argv[1:]

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from dbio_commit import InvalidInputError, Table
+from dbio_commit.maintenance.publish import find_limits
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.publish import find_limits
 from tests.conftest import Root
 from tests.histories import columns, old_files
 

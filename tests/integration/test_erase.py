@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dbio_commit as dbio
+from dbio_commit.maintenance.erase import run
 from dbio_commit.store import open_store, parse_location
-from dbio_commit.upkeep.erase import run
 from tests.erasing import NUMBER, PERSON, traces
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.spark.rewrite import find, keys
-from dbio_commit.spark.ship import kept
+from dbio_commit.spark.transfer import kept
 from tests.streams import ALL, Files
 
 

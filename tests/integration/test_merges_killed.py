@@ -17,7 +17,7 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit import Table
-from dbio_commit.spark.write.written import Writing
+from dbio_commit.spark.write.run import Writing
 from tests.conftest import Root
 from tests.integration.test_processes_killed import (
     DEADLINE_S,

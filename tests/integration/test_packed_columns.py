@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack
-from dbio_commit.spark.ship.packed import VALUE_BYTES
+from dbio_commit.spark.transfer.batches import BATCH_BYTES, arrow_batches, pack
+from dbio_commit.spark.transfer.packed import VALUE_BYTES
 from tests.packing import KINDS, assert_same, columns, come_together, kinds, takes_columns, unpacked
 from tests.spark_tables import configured
 

@@ -17,9 +17,9 @@ import dbio_commit as dbio
 from dbio_commit.base.errors import UnsupportedStoreError
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session import jvm as java
-from dbio_commit.spark.ship import batches, packed
-from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack
-from dbio_commit.spark.ship.packed import VALUE_BYTES, pack_rows
+from dbio_commit.spark.transfer import batches, packed
+from dbio_commit.spark.transfer.batches import BATCH_BYTES, arrow_batches, pack
+from dbio_commit.spark.transfer.packed import VALUE_BYTES, pack_rows
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
@@ -228,7 +228,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
 def test_a_class_of_another_version_is_not_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pack_rows(spark.range(3), null_bytes=100) is not None
     monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
-    monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("ship", "PackRows", "0"))
+    monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("transfer", "PackRows", "0"))
     assert pack_rows(spark.range(3), null_bytes=100) is None
 
 

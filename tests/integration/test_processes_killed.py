@@ -31,11 +31,11 @@ from dbio_commit import Commit, Table
 from dbio_commit.commit import turns
 from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.copy import copy_table
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store, fsspec_store
-from dbio_commit.upkeep.copy import copy_table
 from tests.conftest import Root
 from tests.later import vacuum_later
 from tests.writers import contents, live, stage, write_days

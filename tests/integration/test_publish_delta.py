@@ -23,10 +23,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
-from dbio_commit.log import listing
-from dbio_commit.log import recall as recall_module
+from dbio_commit.log import listing, object_cache
+from dbio_commit.maintenance.publish import Format, delta, delta_log, find_superseded
 from dbio_commit.protocol import names
-from dbio_commit.upkeep.publish import Format, delta, delta_log, find_superseded
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
 from tests.servers import S3Server
@@ -44,7 +43,7 @@ def by_polars(url: str) -> pa.Table:
 
 def forget() -> None:
     """As if this process had just begun."""
-    recall_module.MEMORY._kept.clear()
+    object_cache.CACHE._kept.clear()
 
 
 # --- who writes there ---------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from dbio_commit import Table
 from dbio_commit.cli.report import look_at
+from dbio_commit.maintenance.report.page import Subject, render_page
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.report.page import Subject, render_page
 from tests.browser import Tab, browser
 from tests.reports import HOSTILE, busy_table
 from vacuum import VacuumOptions

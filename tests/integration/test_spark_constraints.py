@@ -271,7 +271,7 @@ def test_a_constraint_that_statistics_tell_of_all_rows_is_set_without_reading_an
 def test_a_table_that_changes_while_a_constraint_is_set_is_looked_at_again(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dbio_commit.upkeep.settings import change_settings as real
+    from dbio_commit.maintenance.settings import change_settings as real
 
     late = [events(spark, (2, 2, "view", "2026-11-20 11:00:00"))]
 
@@ -300,7 +300,7 @@ def test_a_commit_under_a_turn_fails_where_the_constraints_changed_since_it_bega
             dbio.Table(path).set(changes.pop())
         return real(*args, **options)
 
-    monkeypatch.setattr("dbio_commit.spark.write.written.commit_files", after_a_change)
+    monkeypatch.setattr("dbio_commit.spark.write.run.commit_files", after_a_change)
     many = events(spark, (8, 8, "view", "2026-11-20 11:00:00"))
     with pytest.raises(CommitConflictError, match=r"constraints of .* were changed by another commit"):
         dbio.write(many, path, mode="overwrite")
@@ -482,7 +482,7 @@ def test_a_default_goes_by_no_column_whatever_the_columns_are_called(spark: "Spa
     source = spark.sql(f"SELECT 3 AS id, {old} AS current_date")
     dbio.merge(spark, path, source, ["id"], [dbio.when_not_matched().insert()])
     assert [only(spark, path, id).d.year >= 2026 for id in (2, 3)] == [True, True]
-    for sql in ("(SELECT 1)", "_dbio_fate", "id"):
+    for sql in ("(SELECT 1)", "_dbio_action", "id"):
         with pytest.raises(InvalidInputError, match=r"default\.id"):
             dbio.constrain(spark, path, {"default.id": sql})
 
@@ -522,11 +522,11 @@ def test_what_cannot_be_asked_says_why(spark: "SparkSession", tmp_path: Path, se
 
 def test_a_name_of_ours_is_refused_where_rows_are_checked(spark: "SparkSession", tmp_path: Path) -> None:
     path = f"{tmp_path}/ours"
-    dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_fate"), path)
+    dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_action"), path)
     dbio.Table(path).set({"check.id": "id > 0"})
-    with pytest.raises(InvalidInputError, match="_DBIO_fate"):
-        dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_fate"), path)
-    with pytest.raises(InvalidInputError, match="_DBIO_fate"):
+    with pytest.raises(InvalidInputError, match="_DBIO_action"):
+        dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_action"), path)
+    with pytest.raises(InvalidInputError, match="_DBIO_action"):
         dbio.constrain(spark, path, {"check.other": "id % 2 = 1"})
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, weighted
+from dbio_commit.spark.transfer.batches import BATCH_BYTES, arrow_batches, weighted
 
 path, columns, rows, partition_by = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate())
@@ -82,7 +82,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dbio_commit.data.arrow import is_completing
-from dbio_commit.spark.ship.batches import arrow_batches, pack
+from dbio_commit.spark.transfer.batches import arrow_batches, pack
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.sql.adaptive.enabled", "false")

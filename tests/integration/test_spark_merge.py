@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 import dbio_commit as dbio
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.ship import batches
+from dbio_commit.spark.transfer import batches
+from dbio_commit.spark.write.run import Writing
 from dbio_commit.spark.write.task import commit_files
-from dbio_commit.spark.write.written import Writing
 from tests import spark35
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
@@ -743,7 +743,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> Iter
         return commit_files(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.spark.write.written.commit_files", late)
+        patch.setattr("dbio_commit.spark.write.run.commit_files", late)
         yield
     assert not waiting
 

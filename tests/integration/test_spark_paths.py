@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import TaskSpec
 from tests.spark_tables import SPARK_ERRORS, configured, numbers

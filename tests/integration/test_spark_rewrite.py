@@ -337,7 +337,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
         act()
         return commit_files(*args, **options)
 
-    monkeypatch.setattr("dbio_commit.spark.write.written.commit_files", late)
+    monkeypatch.setattr("dbio_commit.spark.write.run.commit_files", late)
 
 
 def test_a_delete_fails_where_a_file_that_it_read_is_gone(

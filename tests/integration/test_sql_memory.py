@@ -13,7 +13,7 @@ from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.log import recall
+from dbio_commit.log import object_cache
 from dbio_commit.spark.catalog import answers
 from tests.spark_tables import configured
 
@@ -64,7 +64,7 @@ def settled(jvm: Any) -> int:
 
 def measured(spark: SparkSession) -> dict[str, int]:
     """What is left. What the process remembers of logs is bounded by itself, and is not counted."""
-    recall.MEMORY = recall.Memory()
+    object_cache.CACHE = object_cache.ObjectCache()
     methods: Any = spark._jsparkSession.experimental()
     return {
         "bytes in the JVM": settled(spark._jvm),

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.maintenance.settings import change_settings
 from dbio_commit.protocol.expressions import FUNCTIONS, problem_of
 from dbio_commit.spark.sql.conditions import SPARKS_OWN, classes_of
-from dbio_commit.upkeep.settings import change_settings
 from tests.spark_tables import ids
 from tests.streams import SPARK, needs_sink
 from tests.tiers import long
@@ -52,7 +52,7 @@ def hostile(spark: SparkSession, path: str, settings: dict[str, str]) -> dbio.Ta
     table = dbio.Table(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dbio_commit.protocol.settings.problem_of", lambda sql: None)
-        patch.setattr("dbio_commit.upkeep.settings._refuse_unfit", lambda *args, **more: None)
+        patch.setattr("dbio_commit.maintenance.settings._refuse_unfit", lambda *args, **more: None)
         change_settings(table.store, table.clock, settings)
     return table
 

@@ -1,7 +1,7 @@
 """Real processes on a local disk: a vacuum that is killed after each of its calls, and vacuums beside writers.
 
 A kill here is SIGKILL. The same in memory, before and after every call, is
-tests/unit/upkeep/vacuum/test_crash_points.py. Invariants: PROTOCOL.md 5.
+tests/unit/maintenance/vacuum/test_crash_points.py. Invariants: PROTOCOL.md 5.
 """
 
 import json
@@ -24,13 +24,13 @@ from unittest.mock import patch
 import pytest
 
 from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
+from dbio_commit.maintenance.vacuum import plan
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store import parse_location
 from dbio_commit.store.contract import Unfinished
 from dbio_commit.store.local import LocalStore
-from dbio_commit.upkeep.vacuum import plan
 from tests.integration.test_concurrent_writers import processes
 from tests.later import vacuum_later
 from tests.tiers import long

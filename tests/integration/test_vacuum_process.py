@@ -18,9 +18,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.report.health import Amount, Vacuumed
-from dbio_commit.upkeep.vacuum.report import ObjectTotal, RunSummary
+from dbio_commit.maintenance.compact.options import CompactOptions
+from dbio_commit.maintenance.report.health import Amount, Vacuumed
+from dbio_commit.maintenance.vacuum.report import ObjectTotal, RunSummary
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import append
 from tests.histories import columns
@@ -37,7 +37,7 @@ PATCH = """
 import os, signal, sys, threading, warnings
 from dbio_commit.log.snapshot import Scope
 from dbio_commit import table as run
-from dbio_commit.upkeep.vacuum.report import VacuumReport
+from dbio_commit.maintenance.vacuum.report import VacuumReport
 
 real = run.vacuum_table
 spoiled = []

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.upkeep.vacuum.report import RunSummary
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from tests.conftest import Root
 from tests.servers import S3Server
 from tests.tiers import long

@@ -32,11 +32,13 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import Intent, begin, check_app, look
-from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish import context_of
+from dbio_commit.maintenance.vacuum.report import Control, VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers.commit import Operation
@@ -47,8 +49,6 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.publish import place_of
-from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
 
 from .directories import DirectoryModel
 from .model import Asked, Model, columns_in
@@ -285,7 +285,7 @@ class Job:
             if sets:
                 store, clock = self._table.store, self._table.clock
                 transaction = begin(
-                    place_of(store, clock), Intent(operation=operation, partition_by=columns, sets=sets)
+                    context_of(store, clock), Intent(operation=operation, partition_by=columns, sets=sets)
                 )
             elif self._stage.moves and app is None and not must_be_empty:
                 transaction = self._begin_later(operation, columns)
@@ -329,7 +329,7 @@ class Job:
         store, clock = self._table.store, self._table.clock
         target = look(store, clock)
         clock.sleep(self._chance.choice((0, 0, 3.0, 20.0, 45.0, 55.0, 300.0)))
-        return begin(place_of(store, clock), Intent(operation=operation, partition_by=columns), target=target)
+        return begin(context_of(store, clock), Intent(operation=operation, partition_by=columns), target=target)
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance

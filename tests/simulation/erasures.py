@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from dbio_commit.base.errors import DbioError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.maintenance.copy import copy_table
+from dbio_commit.maintenance.erase.run import erase
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.copy import copy_table
-from dbio_commit.upkeep.erase.run import erase
 
 from .actors import Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model, rows_in

@@ -20,8 +20,8 @@ import typer
 from dbio_commit.commit import turns
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.turns import LEASE_S
+from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.upkeep.vacuum.hands import Hands
 
 from . import actors
 from .actors import Act, Job, Stage
@@ -385,7 +385,7 @@ def _few_states() -> Iterator[None]:
     """What changes nothing but the number of states: a look at the turn counts in full, vacuum knows the time."""
     with (
         patch.object(turns, "LOOK_S", LEASE_S),
-        patch.object(Hands, "_ask_for_the_time", lambda self: self.clock.now()),
+        patch.object(Executor, "_ask_for_the_time", lambda self: self.clock.now()),
     ):
         yield
 

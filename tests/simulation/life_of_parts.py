@@ -18,6 +18,9 @@ from dbio_commit.commit import begin, checkpoints, parts
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.parts import parquet, reader
+from dbio_commit.maintenance.vacuum import plan
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
+from dbio_commit.maintenance.vacuum.run import run_vacuum
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.protocol.markers.commit import Operation
@@ -25,9 +28,6 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.parts import Part
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.vacuum import plan
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import run_vacuum
 from tests.tiny_parts import tiny_parts as parts_of_a_few_rows
 from tests.writers import write
 

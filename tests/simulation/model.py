@@ -16,13 +16,13 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish import is_published
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
-from dbio_commit.upkeep.publish import is_published
 from tests.builders import as_dbio_sees
 
 from .world import EPOCH, ROW_BYTES, Actor, SerialStore, Violation, World

@@ -19,12 +19,12 @@ from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.vacuum import plan
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
 from dbio_commit.table import Table, snapshots, vacuum_table
-from dbio_commit.upkeep.vacuum import plan
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.writers import write
 
 from .actors import Act, give_up

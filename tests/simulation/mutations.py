@@ -30,10 +30,10 @@ from dbio_commit.commit import applications, checkpoints, decision, isolation, p
 from dbio_commit.commit import directory_root as directory
 from dbio_commit.commit import table_root as table
 from dbio_commit.commit.begin import Intent, begin
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.directory_root import DirectoryRoot
-from dbio_commit.commit.draft import Draft, Terms
 from dbio_commit.commit.operations import RULES, TableState
-from dbio_commit.commit.place import Place
+from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.transaction import Transaction
@@ -45,6 +45,16 @@ from dbio_commit.log import metadata as schema
 from dbio_commit.log.metadata import Seen
 from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance import copy as copies
+from dbio_commit.maintenance import restore, staged_copies
+from dbio_commit.maintenance.erase import run as erasing
+from dbio_commit.maintenance.publish import lookout
+from dbio_commit.maintenance.vacuum import directory_plan, table_plan
+from dbio_commit.maintenance.vacuum import table as vacuum_table
+from dbio_commit.maintenance.vacuum.executor import Executor
+from dbio_commit.maintenance.vacuum.plan import Candidate, Horizons
+from dbio_commit.maintenance.vacuum.table import TableVacuum
+from dbio_commit.maintenance.vacuum.table_plan import Judge, NeededMarkers
 from dbio_commit.protocol import names, versions
 from dbio_commit.protocol import parts as merge_plans
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_root
@@ -63,19 +73,9 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import DataFile, Metadata, current_metadata
 from dbio_commit.protocol.timeline import Had
-from dbio_commit.protocol.versions import VersionFate, Versions
+from dbio_commit.protocol.versions import VersionOutcome, Versions
 from dbio_commit.store import Store
 from dbio_commit.table import Table
-from dbio_commit.upkeep import copy as copies
-from dbio_commit.upkeep import restore, staged_copies
-from dbio_commit.upkeep.erase import run as erasing
-from dbio_commit.upkeep.publish import lookout
-from dbio_commit.upkeep.vacuum import directory_plan, table_plan
-from dbio_commit.upkeep.vacuum import table as vacuum_table
-from dbio_commit.upkeep.vacuum.hands import Hands
-from dbio_commit.upkeep.vacuum.plan import Candidate, Horizons
-from dbio_commit.upkeep.vacuum.table import TableVacuum
-from dbio_commit.upkeep.vacuum.table_plan import Judge, NeededMarkers
 
 from . import streams
 from .run import simulate
@@ -243,12 +243,12 @@ def purge_abort_markers_early() -> Iterator[None]:
 
 @contextmanager
 def _marker(mutated: Callable[[Sequence[FileInfo]], Sequence[FileInfo]]) -> Iterator[None]:
-    marker = Draft.marker
+    marker = CommitRequest.marker
 
-    def replacement(self: Draft, files: Sequence[FileInfo], *others: Any, **options: Any) -> CommitMarker:
+    def replacement(self: CommitRequest, files: Sequence[FileInfo], *others: Any, **options: Any) -> CommitMarker:
         return marker(self, mutated(files), *others, **options)
 
-    with patch.object(Draft, "marker", replacement):
+    with patch.object(CommitRequest, "marker", replacement):
         yield
 
 
@@ -271,7 +271,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
     """Of an operation; from what it should remove, and all that is live."""
     rules = RULES[operation]
 
-    def replacement(draft: Draft, found: TableState) -> list[str]:
+    def replacement(draft: CommitRequest, found: TableState) -> list[str]:
         return mutated(rules.removes(draft, found), [it.path for it in found.files])
 
     with patch.dict(RULES, {operation: replace(rules, removes=replacement)}):
@@ -347,7 +347,7 @@ def _without_references(commit: Decided) -> Decided:
 def leave_out_the_turn() -> Iterator[None]:
     """Commits that depend on the table's state take no turn."""
 
-    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot]:
+    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot]:
         found = self._snapshot_now()
         return found.metadata.turn + 1, found
 
@@ -368,7 +368,7 @@ def take_the_turn_after_an_undecided_one_without_a_look() -> Iterator[None]:
     free = schema.free_turn
 
     def mutated(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
-        seen = schema._recall(store, clock)
+        seen = schema._seen(store, clock)
         return seen.metadata.turn + 2 if seen and seen.holder else free(store, clock, origin, within_s=within_s)
 
     with patch.object(table, "free_turn", mutated):
@@ -400,7 +400,7 @@ def end_a_lease_without_an_abort() -> Iterator[None]:
 def look_at_the_table_before_the_turn() -> Iterator[None]:
     """The removed files, and what is committed for an application, come from a snapshot before the turn."""
 
-    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
+    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
         found = self._snapshot_now()
         turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
         return (turn, found) if turn is not None else _decided(self, draft.terms)
@@ -419,7 +419,7 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
-    def take_turn(self: TableRoot, draft: Draft) -> tuple[int, Snapshot] | CommitMarker:
+    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
         turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
         return (turn, self._snapshot_now()) if turn is not None else _decided(self, draft.terms)
 
@@ -431,7 +431,7 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(draft: Draft, current: Any, *, where: str) -> Any:
+    def schema_after(draft: CommitRequest, current: Any, *, where: str) -> Any:
         return current if draft.schema is None else draft.schema
 
     with patch.object(state_after, "_schema_after", schema_after):
@@ -443,7 +443,7 @@ def change_settings_as_of_the_beginning() -> Iterator[None]:
     """A change of settings is based on those that its writer saw when it began."""
     metadata_after = state_after.metadata_after
 
-    def as_of_the_beginning(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
+    def as_of_the_beginning(draft: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
         seen = before._replace(settings=draft.terms.metadata.settings)
         return metadata_after(draft, seen if draft.terms.sets else before, turn, where=where)
 
@@ -470,7 +470,7 @@ def overwrite_settings() -> Iterator[None]:
     """An overwrite sets its own settings, which are none."""
     metadata_after = state_after.metadata_after
 
-    def of_its_own(draft: Draft, before: Metadata, turn: int, *, where: str) -> Metadata:
+    def of_its_own(draft: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
         after = metadata_after(draft, before, turn, where=where)
         return after._replace(settings={}) if before.settings and draft.terms.operation == "overwrite" else after
 
@@ -822,25 +822,25 @@ def commit_for_no_application() -> Iterator[None]:
 @mutation("mixed", "I8")
 def skip_versions_that_were_passed_over() -> Iterator[None]:
     """What is lower than the highest version counts as committed."""
-    right = versions.fate_of
+    right = versions.outcome_of
 
-    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionFate:
-        fate = right(app, committed)
-        return "committed" if fate == "passed" else fate
+    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionOutcome:
+        outcome = right(app, committed)
+        return "committed" if outcome == "passed" else outcome
 
-    with patch.object(applications, "fate_of", mutated):
+    with patch.object(applications, "outcome_of", mutated):
         yield
 
 
 @mutation("mixed", "I8")
 def commit_numbers_in_any_order() -> Iterator[None]:
     """Numbers come in any order, as days do."""
-    right = versions.fate_of
+    right = versions.outcome_of
 
-    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionFate:
+    def mutated(app: App, committed: Mapping[str, Versions]) -> VersionOutcome:
         return right(structs.replace(app, any_order=True), committed)
 
-    with patch.object(applications, "fate_of", mutated):
+    with patch.object(applications, "outcome_of", mutated):
         yield
 
 
@@ -896,10 +896,10 @@ def _late_taken_for_aborted() -> Iterator[None]:
 @mutation("late", "I5")
 def delete_before_the_abort() -> Iterator[None]:
     """Vacuum deletes the files of a pending transaction, and then aborts it."""
-    abort, delete = TableVacuum._abort, Hands.delete
+    abort, delete = TableVacuum._abort, Executor.delete
 
     def later(self: Any, tids: Sequence[str]) -> None:
-        self._hands.later = self, tids
+        self._executor.later = self, tids
 
     def mutated(self: Any, due: Sequence[Candidate]) -> set[str]:
         gone = delete(self, due)
@@ -907,7 +907,11 @@ def delete_before_the_abort() -> Iterator[None]:
             abort(*self.__dict__.pop("later"))
         return gone
 
-    with _late_taken_for_aborted(), patch.object(TableVacuum, "_abort", later), patch.object(Hands, "delete", mutated):
+    with (
+        _late_taken_for_aborted(),
+        patch.object(TableVacuum, "_abort", later),
+        patch.object(Executor, "delete", mutated),
+    ):
         yield
 
 
@@ -961,7 +965,7 @@ def go_by_the_age_of_files() -> Iterator[None]:
 def believe_that_an_unknown_file_is_old() -> Iterator[None]:
     """Files of unknown transactions are not looked at again; and vacuum's clock, which may be ahead, is believed."""
     with (
-        patch.object(Hands, "now", lambda self: self.clock.now()),
+        patch.object(Executor, "now", lambda self: self.clock.now()),
         patch.object(TableVacuum, "_without_newborn", lambda self, due: (list(due), [])),
     ):
         yield
@@ -972,7 +976,7 @@ def read_the_clock_after_the_listing() -> Iterator[None]:
     """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
     moving = property(lambda self: _MovingHorizons(self.clock, self.options), lambda self, fixed: None)
     with (
-        patch.object(Hands, "horizons", moving, create=True),
+        patch.object(Executor, "horizons", moving, create=True),
         patch.object(TableVacuum, "_without_newborn", lambda self, due: (list(due), [])),
     ):
         yield
@@ -1300,7 +1304,7 @@ def commit_files_of_columns_that_are_gone() -> Iterator[None]:
 def append_without_a_look_before_the_marker() -> Iterator[None]:
     """A blind append does not look at the turns after its start marker."""
 
-    def mutated(self: TableRoot, draft: Draft) -> Metadata | None:
+    def mutated(self: TableRoot, draft: CommitRequest) -> Metadata | None:
         return None if draft.terms.takes_turn or draft.changes_schema else draft.terms.metadata
 
     with patch.object(TableRoot, "_metadata_if_blind", mutated):
@@ -1328,8 +1332,8 @@ def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
 
-    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
-        return begin(place, replace(intent, if_match=None), **more)
+    def mutated(context: WriteContext, intent: Intent, **more: Any) -> Transaction:
+        return begin(context, replace(intent, if_match=None), **more)
 
     with patch.object(restore, "begin", mutated):
         yield
@@ -1339,9 +1343,9 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
-    def mutated(place: Place, intent: Intent, **more: Any) -> Transaction:
-        etag = opening.read_snapshot(place.store, place.clock).etag
-        return begin(place, replace(intent, if_match=etag), **more)
+    def mutated(context: WriteContext, intent: Intent, **more: Any) -> Transaction:
+        etag = opening.read_snapshot(context.store, context.clock).etag
+        return begin(context, replace(intent, if_match=etag), **more)
 
     with patch.object(restore, "begin", mutated):
         yield

@@ -20,12 +20,12 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.data.footers import inspect_files
+from dbio_commit.maintenance.copy import copy_table
+from dbio_commit.maintenance.incremental_copy import update_copy
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.copy import copy_table
-from dbio_commit.upkeep.incremental_copy import update_copy
-from dbio_commit.upkeep.publish import place_of
 from tests.tiny_parts import tiny_parts
 
 PAUSE = timedelta(seconds=90)
@@ -153,7 +153,7 @@ class Operation:
 
 def _stream(place: Place, table: Table, image: Image) -> None:
     """A batch of a stream, whose task claims the tid."""
-    transaction = begin(place_of(table.store, place.clock, inspect_files), Intent(app=("stream", 3)), claims=False)
+    transaction = begin(context_of(table.store, place.clock, inspect_files), Intent(app=("stream", 3)), claims=False)
     path = transaction.new_file(partition={"p": "a"})
     body = BytesIO()
     pq.write_table(rows(61, p=None), body)

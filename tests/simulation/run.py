@@ -22,13 +22,13 @@ from dbio_commit.commit import begin, parts
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
+from dbio_commit.maintenance.erase import run as erase
+from dbio_commit.maintenance.vacuum import plan
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
 from dbio_commit.table import Table, vacuum_table
-from dbio_commit.upkeep.erase import run as erase
-from dbio_commit.upkeep.vacuum import plan
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import tiny_parts
 
 from . import actors, erasures, life_of_parts, moments, streams

@@ -27,12 +27,13 @@ from dbio_commit.base.errors import (
     TransactionStateError,
 )
 from dbio_commit.commit.begin import Intent, begin
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.feed.feed import Feed, Most, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import FileChange
@@ -40,7 +41,6 @@ from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Partition
-from dbio_commit.upkeep.publish import place_of
 
 from .actors import COLUMN, Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model
@@ -122,7 +122,7 @@ class _Batch:
         store, clock, chance = self._table.store, self._table.clock, self._world.random
         tasks = self._query.tasks.setdefault(self._batch, chance.randint(1, 2))
         columns = [COLUMN] if self._stage.partitioned else []
-        terms = begin(place_of(store, clock), Intent(partition_by=columns), claims=False).terms
+        terms = begin(context_of(store, clock), Intent(partition_by=columns), claims=False).terms
         terms = replace(terms, app=app_of(self._query, self._batch))
         self._world.note(self._actor.name, f"makes batch {self._batch} as {terms.tid}")
         asked = self._stage.model.asked[terms.tid] = Asked("append")

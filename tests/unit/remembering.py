@@ -2,19 +2,19 @@
 
 import pytest
 
-from dbio_commit.log import recall as recall_module
-from dbio_commit.log.recall import Memory
-from dbio_commit.upkeep.publish import remembered as remembered_module
+from dbio_commit.log import object_cache
+from dbio_commit.log.object_cache import ObjectCache
+from dbio_commit.maintenance.publish import remembered as remembered_module
 
 
 @pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+def memory(monkeypatch: pytest.MonkeyPatch) -> ObjectCache:
     """It begins with each test of a module that imports this."""
-    found = Memory()
-    monkeypatch.setattr(recall_module, "MEMORY", found)
-    monkeypatch.setattr(remembered_module, "MEMORY", found)
+    found = ObjectCache()
+    monkeypatch.setattr(object_cache, "CACHE", found)
+    monkeypatch.setattr(remembered_module, "CACHE", found)
     return found
 
 
 def forget() -> None:
-    recall_module.MEMORY._kept.clear()
+    object_cache.CACHE._kept.clear()

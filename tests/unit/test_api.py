@@ -251,7 +251,7 @@ def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -
         "before = [name for name in sys.modules if name.startswith('dbio_commit.')]\n"
         "assert not before, before\n"
         "dbio.Table, dbio.write\n"
-        "before = [name for name in sys.modules if name.startswith('dbio_commit.upkeep.vacuum')]\n"
+        "before = [name for name in sys.modules if name.startswith('dbio_commit.maintenance.vacuum')]\n"
         "assert not before, before\n"
         "assert dbio.vacuum is sys.modules['dbio_commit.table'].vacuum\n"
         "assert not {'vacuum', 'pyspark'} & sys.modules.keys()\n"

@@ -22,6 +22,8 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
 from dbio_commit.log.parts import parquet
+from dbio_commit.maintenance.vacuum import directory_plan
+from dbio_commit.maintenance.vacuum import table as table_vacuum
 from dbio_commit.protocol import checkpoint as checkpoint_module
 from dbio_commit.protocol import names, settings, versions
 from dbio_commit.protocol.checkpoint import MAX_UNPACKED_BYTES, Checkpoint, encode_checkpoint, encode_root
@@ -36,8 +38,6 @@ from dbio_commit.store.fsspec_store import FsspecStore
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum import directory_plan
-from dbio_commit.upkeep.vacuum import table as table_vacuum
 from tests.builders import columns, marker
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage, write
@@ -89,13 +89,13 @@ REFUSALS: Mapping[str, str] = {
     "protocol/settings.check_recorded: MAX_NAME MAX_TEXT": SAME,
     "protocol/settings.check_recorded: MOST": SAME,
     "protocol/versions.refuse_new_id: MOST_ID_BYTES": FIRST,
-    "upkeep/vacuum/report.check: LEAST_RETENTION_HOURS": ARGUMENT,
-    "upkeep/vacuum/report.check: MOST_HOURS": ARGUMENT,
-    "upkeep/vacuum/report.check: HISTORY_DAYS MOST_HOURS": ARGUMENT,
+    "maintenance/vacuum/report.check: LEAST_RETENTION_HOURS": ARGUMENT,
+    "maintenance/vacuum/report.check: MOST_HOURS": ARGUMENT,
+    "maintenance/vacuum/report.check: HISTORY_DAYS MOST_HOURS": ARGUMENT,
 }
 """By where it is and the constants of its condition: why no valid sequence of writes makes a reader refuse by it."""
 
-ROOMS = ("protocol", "log", "commit", "store", "upkeep/vacuum", "upkeep/check.py", "upkeep/drop.py")
+ROOMS = ("protocol", "log", "commit", "store", "maintenance/vacuum", "maintenance/check.py", "maintenance/drop.py")
 PACKAGE = Path(dbio_commit.__file__).parent
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, Protocol
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.protocol import names
 from dbio_commit.store import Store

@@ -1,7 +1,7 @@
 """Writes rows to the new data files of a transaction: Arrow batches -> Parquet files in their final place.
 
-Spark's tasks (`spark/write/task`) and writers without Spark (`lanes`) use it. It does not decide what is committed: the
-caller commits the files that it returns.
+Spark's tasks (`spark/write/task`) and writers without Spark (`parallel`) use it. It does not decide what is committed:
+the caller commits the files that it returns.
 
 Its memory is bounded in three ways. Rows are grouped by partition BUFFER_BYTES at a time. Rows that are too few for a
 row group wait on the local disk, as in Spark's own sort: small row groups and small files would make later reads
@@ -17,7 +17,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.write.file_sink import FileSink
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.commit.write.spill import Spill, Waiting

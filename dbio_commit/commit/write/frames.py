@@ -6,10 +6,10 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, TableExistsError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import look
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.place import Place
-from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import WriteOptions, no_commit, with_retries
+from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.commit.write.rewrite import replace_rows
 from dbio_commit.data.columns import arrow_schema
@@ -21,7 +21,7 @@ from dbio_commit.protocol.commits import Commit
 
 
 def write_frame(
-    place: Place,
+    context: WriteContext,
     frame: Any,
     *,
     mode: Mode,
@@ -42,9 +42,9 @@ def write_frame(
         )
 
     def attempt() -> Commit:
-        _refuse_untyped(place, rows)
+        _refuse_untyped(context, rows)
         plan = plan_write(
-            place,
+            context,
             rows.columns,
             mode=mode if replaced is None else "append",
             partition_by=partition_by,
@@ -56,19 +56,19 @@ def write_frame(
         return _write(plan, rows) if replaced is None else replace_rows(plan, replaced, rows)
 
     try:
-        return with_retries(commit, place.store, place.clock, attempt)
+        return with_retries(commit, context.store, context.clock, attempt)
     except TableExistsError:
         if mode != "ignore":
             raise
-        return no_commit(place.store, place.clock, None)
+        return no_commit(context.store, context.clock, None)
 
 
-def _refuse_untyped(place: Place, frame: Frame) -> None:
+def _refuse_untyped(context: WriteContext, frame: Frame) -> None:
     """Raises InvalidInputError for a column of only missing values that has no type, neither here nor in the table."""
     untyped = [it["name"] for it in frame.columns["fields"] if has_void(it["type"])]
     if not untyped:
         return
-    target = look(place.store, place.clock)
+    target = look(context.store, context.clock)
     known = target.metadata.schema if target.scope else {"fields": ()}
     own = {name.lower() for name in field_names(known)} if known else {name.lower() for name in untyped}
     if odd := [name for name in untyped if name.lower() not in own]:
@@ -79,9 +79,9 @@ def _refuse_untyped(place: Place, frame: Frame) -> None:
 
 
 def _write(plan: WritePlan, frame: Frame) -> Commit:
-    target = arrow_schema(plan.mapping.schema, where=plan.place.url)
+    target = arrow_schema(plan.mapping.schema, where=plan.context.url)
     checks = RowChecks.of(
-        plan.constraints, plan.mapping.schema, lacks=plan.filled, where=plan.place.url, now=plan.place.clock.now()
+        plan.constraints, plan.mapping.schema, lacks=plan.filled, where=plan.context.url, now=plan.context.clock.now()
     )
     with plan.begin() as transaction:
         batches = checks.apply(fitted(frame.batches(), plan.mapping, target))

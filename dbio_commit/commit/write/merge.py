@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import DELETE, INSERT
 from dbio_commit.commit.write.clauses import UPSERT, Clause, RowKind, check_clauses, refuse_unknown
 from dbio_commit.commit.write.merge_sides import MergeMatch, MergeSides, as_numpy
@@ -33,7 +33,12 @@ from dbio_commit.protocol.state import DataFile
 
 
 def merge_frame(
-    place: Place, frame: Any, on: str | Sequence[str], clauses: Sequence[Clause] | None, *, commit: CommitOptions
+    context: WriteContext,
+    frame: Any,
+    on: str | Sequence[str],
+    clauses: Sequence[Clause] | None,
+    *,
+    commit: CommitOptions,
 ) -> Commit:
     """Merges the rows by these columns, or by a condition. Raises what `Table.merge` raises."""
     if clauses is not None:
@@ -43,7 +48,9 @@ def merge_frame(
         batches = list(source.batches())
         schema = batches[0].schema if batches else arrow_schema(source.columns, where="the source")
         source = read_frame(pa.Table.from_batches(batches, schema=schema))
-    return with_retries(commit, place.store, place.clock, lambda: _Merge(place, source, on, clauses, commit).run())
+    return with_retries(
+        commit, context.store, context.clock, lambda: _Merge(context, source, on, clauses, commit).run()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,15 @@ class _Part:
 class _Merge:
     def __init__(
         self,
-        place: Place,
+        context: WriteContext,
         source: Frame,
         on: str | Sequence[str],
         clauses: Sequence[Clause] | None,
         commit: CommitOptions,
     ) -> None:
-        snapshot, own = snapshot_to_rewrite(place)
+        snapshot, own = snapshot_to_rewrite(context)
         if clauses is None:
-            refuse_unknown(field_names(source.columns), field_names(own), where=place.url)
+            refuse_unknown(field_names(source.columns), field_names(own), where=context.url)
         clauses = UPSERT if clauses is None else clauses
         sides = MergeSides(own, source.columns)
         match = MergeMatch.of(on, sides)
@@ -88,7 +95,7 @@ class _Merge:
         _refuse_lacking(takes_all, own, source.columns, Constraints.of(snapshot.settings))
         columns = sides.common if takes_all else own
         plan = plan_write(
-            place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
+            context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
         )
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         self._on, self._match = on, match
@@ -105,7 +112,7 @@ class _Merge:
         rewrite, commit = self._rewrite, self._rewrite.plan.commit
         by_source = [it.condition for it in self._parts if it.clause.rows == "not_matched_by_source"]
         if not self._source.num_rows and not by_source and not commit.app and commit.if_match is None:
-            return no_commit(rewrite.plan.place.store, rewrite.plan.place.clock, None)
+            return no_commit(rewrite.plan.context.store, rewrite.plan.context.clock, None)
         near = self._match.near(self._source)
         condition = EVERY_ROW if EVERY_ROW in by_source else AnyOf((*by_source, near)) if by_source else near
         files = rewrite.files(condition)
@@ -117,7 +124,7 @@ class _Merge:
             for batch in rewrite.read(file, self._looks_at, rows=known.get(file.path)):
                 codes = self._codes(batch)
                 self._seen[codes[codes >= 0]] = True
-                changes |= bool((self._fates(batch, codes) >= 0).any())
+                changes |= bool((self._actions(batch, codes) >= 0).any())
             return changes
 
         found = rewrite.look_at(looked_at, files)
@@ -141,7 +148,7 @@ class _Merge:
         names = [*own.schema.names, *other.column_names]
         return pa.RecordBatch.from_arrays([*own.columns, *columns], names=names)
 
-    def _fates(self, batch: Rows, codes: Any) -> Any:
+    def _actions(self, batch: Rows, codes: Any) -> Any:
         """For each row of the table, the number of the clause that applies to it, or -1."""
         matching = codes >= 0
         if not self._may_match_twice and self._keys.has_twice(codes[matching]):
@@ -149,13 +156,13 @@ class _Merge:
                 f"rows of the table match more than one row of the source by on={self._on!r:.200}, so it is not clear "
                 "which of them counts: give the source one row for each row of the table; nothing was committed"
             )
-        fates = np.full(len(codes), -1)
-        self._decide("matched", fates, matching, lambda: self._seen_by("matched", batch, codes, matching))
-        self._decide("not_matched_by_source", fates, ~matching, lambda: batch.filter(pa.array(~matching)))
-        return fates
+        actions = np.full(len(codes), -1)
+        self._decide("matched", actions, matching, lambda: self._seen_by("matched", batch, codes, matching))
+        self._decide("not_matched_by_source", actions, ~matching, lambda: batch.filter(pa.array(~matching)))
+        return actions
 
-    def _decide(self, rows: RowKind, fates: Any, mask: Any, seen: Any) -> None:
-        """Sets the fates of the rows under the mask, which `seen` gives."""
+    def _decide(self, rows: RowKind, actions: Any, mask: Any, seen: Any) -> None:
+        """Sets the actions of the rows under the mask, which `seen` gives."""
         asked = [(i, part) for i, part in enumerate(self._parts) if part.clause.rows == rows]
         if not asked or not mask.any():
             return
@@ -164,20 +171,20 @@ class _Merge:
         for i, part in asked:
             is_left = own < 0
             own[is_left if part.holds is None else is_left & as_numpy(part.holds(scope))] = i
-        fates[mask] = own
+        actions[mask] = own
 
     def _change(self, batch: Rows, changes: Changes) -> Rows:
         codes = self._codes(batch)
-        fates = self._fates(batch, codes)
+        actions = self._actions(batch, codes)
         changed, gone = batch, np.zeros(len(codes), np.bool_)
         for i, part in enumerate(self._parts):
-            mask = fates == i
+            mask = actions == i
             if part.setting is None:
                 gone |= mask
             elif mask.any():
                 seen = self._seen_by(part.clause.rows, batch, codes, mask)
                 changed = part.setting.change(changed, pa.array(mask), seen, changes)
-        changes.counts["copied"] += int((fates < 0).sum())
+        changes.counts["copied"] += int((actions < 0).sum())
         if not gone.any():
             return changed
         changes.counts["deleted"] += int(gone.sum())
@@ -189,11 +196,11 @@ class _Merge:
         new = np.ones(len(codes), np.bool_)
         new[codes >= 0] = ~self._seen[codes[codes >= 0]]
         for batch in self._source.filter(pa.array(new)).to_batches(max_chunksize=64 * 1024):
-            fates = np.full(batch.num_rows, -1)
-            self._decide("not_matched", fates, np.ones(batch.num_rows, np.bool_), lambda it=batch: it)
+            actions = np.full(batch.num_rows, -1)
+            self._decide("not_matched", actions, np.ones(batch.num_rows, np.bool_), lambda it=batch: it)
             for i, part in enumerate(self._parts):
-                if part.setting is not None and (fates == i).any():
-                    rows = part.setting.rows(batch.filter(pa.array(fates == i)))
+                if part.setting is not None and (actions == i).any():
+                    rows = part.setting.rows(batch.filter(pa.array(actions == i)))
                     changes.counts["inserted"] += rows.num_rows
                     changes.record(rows, INSERT)
                     yield rows

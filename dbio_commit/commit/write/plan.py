@@ -10,8 +10,8 @@ from typing import Any, Self
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import Intent, begin, look
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.root import Target
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.options import WriteOptions
@@ -42,7 +42,7 @@ OPERATIONS: Mapping[Mode, Operation] = {
 class WritePlan:
     """A checked write that has not begun: nothing is written yet, and no tid is claimed."""
 
-    place: Place
+    context: WriteContext
     target: Target
     """What the path held when the write was checked."""
     intent: Intent
@@ -98,22 +98,22 @@ class WritePlan:
         """
         if self.filled:
             raise InvalidInputError(
-                f"the data lacks the column {self.filled[0]!r}, which {self.place.url} fills in, but not for this "
+                f"the data lacks the column {self.filled[0]!r}, which {self.context.url} fills in, but not for this "
                 "writer; nothing was written: add the column, or use dbio.write, dbio.write_stream or dbio.batch_writer"
             )
         if self.constraints:
-            refuse_unprovable(self.constraints, self.mapping.schema, where=self.place.url)
+            refuse_unprovable(self.constraints, self.mapping.schema, where=self.context.url)
 
     def begin(self, *, claims: bool = True, skipped: bool = False) -> Transaction:
         """Begins the transaction. If it is `skipped`, it commits nothing. Without `claims`, its tasks claim the tid.
 
         Raises SchemaMismatchError or TableExistsError if the table has changed since the plan was made.
         """
-        return begin(self.place, self.intent, target=self.target, claims=claims, skipped=skipped)
+        return begin(self.context, self.intent, target=self.target, claims=claims, skipped=skipped)
 
 
 def plan_write(
-    place: Place,
+    context: WriteContext,
     schema: Schema,
     *,
     mode: Mode,
@@ -135,7 +135,7 @@ def plan_write(
     if mode not in OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
     partition_by = None if partition_by is None else names.check_partition_columns(partition_by)
-    store, clock, url = place.store, place.clock, place.url
+    store, clock, url = context.store, context.clock, context.url
     given = schema
     rules.check_writable(schema, (), allow_void=True)
     must_be_empty = mode in ("error", "ignore")
@@ -149,7 +149,7 @@ def plan_write(
     if recorded is not None:
         arrow_schema(recorded, where=url)  # or InvalidInputError
     needs_current = not sets_columns or rules.has_void(schema) or bool(constraints.filled)
-    current = _current(place, target) if needs_current else None
+    current = _current(context, target) if needs_current else None
     filled = _filled(schema, current, constraints)
     schema = {**schema, "fields": [*schema["fields"], *filled]}
     rules.check_writable(schema, partition_by or (), allow_void=True)
@@ -160,8 +160,8 @@ def plan_write(
         app=commit.app,
         must_be_empty=must_be_empty,
         if_match=commit.if_match,
-        note=commit.note(place.run),
-    ).at(place, target)
+        note=commit.note(context.run),
+    ).at(context, target)
     columns = tuple(intent.partition_by or ())
     if current is None or sets_columns:
         rules.check_writable(schema, columns, allow_void=True)
@@ -182,10 +182,10 @@ def plan_write(
     sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
     if not target.is_table:
         _refuse_timestamps(mapping.schema, columns, url)
-    if place.limits:
-        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), place.limits)  # before anything exists
+    if context.limits:
+        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything exists
     return WritePlan(
-        place=place,
+        context=context,
         target=target,
         intent=replace(intent, partition_by=mapping.partition_columns, sets=sets),
         mapping=mapping,
@@ -202,13 +202,13 @@ def _filled(schema: Schema, table: Schema | None, constraints: Constraints) -> l
     return [it for it in table["fields"] if it["name"].lower() in missing] if table else []
 
 
-def _current(place: Place, target: Target) -> Schema | None:
+def _current(context: WriteContext, target: Target) -> Schema | None:
     """The table's columns that the data must fit; None if there are none yet."""
     if target.metadata.schema is not None:
         return target.metadata.schema
     if not target.scope:
         return None
-    found = find_columns(place.store, read_snapshot(place.store, place.clock))
+    found = find_columns(context.store, read_snapshot(context.store, context.clock))
     return None if found is None else rules.plain_schema(found)
 
 
@@ -240,10 +240,10 @@ def refuse_other_columns(plan: WritePlan, snapshot: Snapshot) -> None:
     """Raises an error if a rewrite would read a snapshot with other columns than it writes: values would be lost."""
     if snapshot.schema is None and snapshot.files:
         raise InvalidInputError(
-            f"no writer recorded the columns of {plan.place.url}, so single rows cannot be replaced; append to it with "
-            "dbio first"
+            f"no writer recorded the columns of {plan.context.url}, so single rows cannot be replaced; append to it "
+            "with dbio first"
         )
     if snapshot.schema != plan.target.metadata.schema:
         raise CommitConflictError(
-            f"the schema of {plan.place.url} was changed by another commit just now; nothing was written: try again"
+            f"the schema of {plan.context.url} was changed by another commit just now; nothing was written: try again"
         )

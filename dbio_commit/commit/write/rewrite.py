@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
-from dbio_commit.commit.write.lanes import write_rows
 from dbio_commit.commit.write.options import WriteOptions, with_retries
+from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
 from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
@@ -69,12 +69,12 @@ class Changes:
     """Takes rows with the type of their change; for a table that records no changes, it does nothing."""
 
 
-def snapshot_to_rewrite(place: Place) -> tuple[Snapshot, Mapping[str, Any]]:
+def snapshot_to_rewrite(context: WriteContext) -> tuple[Snapshot, Mapping[str, Any]]:
     """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if they are not recorded."""
-    snapshot = read_snapshot(place.store, place.clock)
-    refuse_directory(snapshot.scope, place.url)
+    snapshot = read_snapshot(context.store, context.clock)
+    refuse_directory(snapshot.scope, context.url)
     if snapshot.schema is None:
-        raise InvalidInputError(f"{place.url} holds no files and no recorded columns: there are no rows to change")
+        raise InvalidInputError(f"{context.url} holds no files and no recorded columns: there are no rows to change")
     return snapshot, snapshot.schema
 
 
@@ -88,19 +88,19 @@ class Rewrite:
     _files: ReadTwice = field(default_factory=ReadTwice, init=False, repr=False, compare=False)
 
     @classmethod
-    def of_rows(cls, place: Place, commit: CommitOptions) -> Self:
+    def of_rows(cls, context: WriteContext, commit: CommitOptions) -> Self:
         """A rewrite whose rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
-        snapshot, columns = snapshot_to_rewrite(place)
-        plan = plan_write(place, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
+        snapshot, columns = snapshot_to_rewrite(context)
+        plan = plan_write(context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
         return cls.of(plan, snapshot)
 
     @classmethod
     def of(cls, plan: WritePlan, snapshot: Snapshot | None) -> Self:
         """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
-        refuse_directory(plan.target.scope, plan.place.url)
+        refuse_directory(plan.target.scope, plan.context.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
             raise InvalidInputError(
-                f"{plan.place.url} has a column {CHANGE_TYPE}, a name that dbio uses itself in a rewrite; rename the "
+                f"{plan.context.url} has a column {CHANGE_TYPE}, a name that dbio uses itself in a rewrite; rename the "
                 "column"
             )
         if snapshot is not None:
@@ -109,7 +109,7 @@ class Rewrite:
 
     @property
     def where(self) -> str:
-        return self.plan.place.url
+        return self.plan.context.url
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -152,12 +152,12 @@ class Rewrite:
 
         Raises InvalidInputError for a file that cannot be read, or not without a loss; StoreError if it has changed.
         """
-        with self._files.first(self.plan.place.store, file) as source:
+        with self._files.first(self.plan.context.store, file) as source:
             yield from self._read(source, file, target, rows=rows, anew=False)
 
     def _read(self, source: Any, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
         """`anew`: to write all of them again."""
-        where, count = self.plan.place.store.url_of(file.path), 0
+        where, count = self.plan.context.store.url_of(file.path), 0
         parquet = open_parquet(source, where)
         if has_old_calendar(parquet.metadata):
             raise InvalidInputError(
@@ -173,7 +173,7 @@ class Rewrite:
 
     def look_at(self, look: Callable[[DataFile], _T], files: Sequence[DataFile]) -> list[_T]:
         """What `look` finds in each file, which it reads: in many small files, or a few large ones, side by side."""
-        store = self.plan.place.store
+        store = self.plan.context.store
         return list(store.ahead(look, files, held_bytes(files), size_bytes=WHOLE_BYTES, at_once=_AT_ONCE))
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
@@ -218,7 +218,7 @@ class Rewrite:
 
         The commit is refused if meanwhile rows came for which `depends_on` may hold.
         """
-        place, target, known = self.plan.place, self.target, self.rows_of(partial)
+        context, target, known = self.plan.context, self.target, self.rows_of(partial)
         plan = self.plan.as_rewrite()
         with plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
@@ -241,14 +241,14 @@ class Rewrite:
 
             written: list[FileInfo] = []
             try:
-                with closing(opened_ahead(place.store, partial, self._files.again)) as opened:
+                with closing(opened_ahead(context.store, partial, self._files.again)) as opened:
                     written += write_rows(plan, transaction, rows(opened))
                 if changed is not None and changed.any and (whole or partial):
                     files = write_rows(plan, transaction, changed.batches(), of_changes)
                     # No reader skips change files by statistics.
                     written += [replace(info, statistics=None) for info in files]
             except BaseException:
-                place.store.delete_many([info.path for info in written])
+                context.store.delete_many([info.path for info in written])
                 raise
             transaction.add(written, looked_at=True)
             transaction.vouch_for_rows()
@@ -261,21 +261,21 @@ class Rewrite:
             self.schema,
             lacks=self.plan.filled,
             where=self.where,
-            now=self.plan.place.clock.now(),
+            now=self.plan.context.clock.now(),
         )
 
 
 # --- delete and replace -------------------------------------------------------------------------------------------
 
 
-def delete_rows(place: Place, where: Where, *, time_zone: str | None, commit: CommitOptions) -> Commit:
+def delete_rows(context: WriteContext, where: Where, *, time_zone: str | None, commit: CommitOptions) -> Commit:
     """Deletes the rows for which the condition holds. Raises what `Table.delete` raises."""
 
     def attempt() -> Commit:
-        rewrite = Rewrite.of_rows(place, commit)
+        rewrite = Rewrite.of_rows(context, commit)
         return _replace(rewrite, rewrite.condition(where, time_zone))
 
-    return with_retries(commit, place.store, place.clock, attempt)
+    return with_retries(commit, context.store, context.clock, attempt)
 
 
 def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
@@ -283,7 +283,7 @@ def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
 
     `plan` is the plan of an append of the frame. Raises what `Table.write` raises.
     """
-    snapshot = read_snapshot(plan.place.store, plan.place.clock) if plan.target.scope else None
+    snapshot = read_snapshot(plan.context.store, plan.context.clock) if plan.target.scope else None
     rewrite = Rewrite.of(plan, snapshot)
     condition = rewrite.condition(where, None)
     return _replace(rewrite, condition, lambda: _that_match(rewrite, where, rewrite.test(condition), frame))

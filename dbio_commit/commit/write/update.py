@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import Cause
+from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.place import Place
 from dbio_commit.commit.write.changes import AFTER, BEFORE
 from dbio_commit.commit.write.options import with_retries
 from dbio_commit.commit.write.rewrite import WITH_SPARK, Changes, Rewrite, Rows
@@ -54,7 +54,7 @@ def new_values(updates: Mapping[str, Any] | None, values: Mapping[str, Any] | No
 
 
 def update_rows(
-    place: Place, values: Mapping[str, Any], where: Where, *, time_zone: str | None, commit: CommitOptions
+    context: WriteContext, values: Mapping[str, Any], where: Where, *, time_zone: str | None, commit: CommitOptions
 ) -> Commit:
     """Gives columns new values, those of `new_values`, in the rows for which the condition holds.
 
@@ -62,7 +62,7 @@ def update_rows(
     """
 
     def attempt() -> Commit:
-        rewrite = Rewrite.of_rows(place, commit)
+        rewrite = Rewrite.of_rows(context, commit)
         condition = rewrite.condition(where, time_zone if isinstance(where, str) else None)
         setting = Setting.of(rewrite, values, time_zone=time_zone)
         holds = rewrite.test(condition)
@@ -85,7 +85,7 @@ def update_rows(
             metrics=lambda counts: {"numUpdatedRows": counts["updated"], "numCopiedRows": counts["copied"]},
         )
 
-    return with_retries(commit, place.store, place.clock, attempt)
+    return with_retries(commit, context.store, context.clock, attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class Setting:
         constraints = rewrite.plan.constraints
         filled = constraints.filled if inserts else {column.lower() for column in constraints.generated}
         lacks = {by_lower[column] for column in filled} - found.keys()
-        now = rewrite.plan.place.clock.now()
+        now = rewrite.plan.context.clock.now()
         checks = RowChecks.of(constraints, rewrite.schema, lacks=lacks, where=rewrite.where, now=now)
         return cls(target=rewrite.target, values=found, checks=checks)
 
@@ -184,7 +184,7 @@ def _value_of(
     with needs("a value in SQL", extra="cli"):
         from dbio_commit.data.values import Unsure, read_value
     try:
-        now = rewrite.plan.place.clock.now()
+        now = rewrite.plan.context.clock.now()
         value = read_value(given, scope.kinds, names=scope.names, now=now, kind=kind, zone=time_zone)
     except Unsure as error:
         raise InvalidInputError(

@@ -20,7 +20,7 @@ from dbio_commit.log.parts.bounds import BoundsByFact
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.counting import Counting, with_nulls
 from dbio_commit.log.parts.parquet import DamagedPart
-from dbio_commit.log.parts.past import Later, Past, Since
+from dbio_commit.log.parts.time_travel import Later, Past, Since
 from dbio_commit.log.table_state import check_partitions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint

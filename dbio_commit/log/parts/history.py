@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbio_commit.log.late import Wholes
+from dbio_commit.log.lazy import Wholes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.files import PartFiles
-from dbio_commit.log.parts.past import Past
+from dbio_commit.log.parts.time_travel import Past
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import history, names
 from dbio_commit.protocol.commits import Decided

@@ -12,6 +12,7 @@ from dbio_commit.base.errors import InvalidInputError, TableExistsError, TableNo
 from dbio_commit.base.options import Mode
 from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.options import WriteOptions
+from dbio_commit.maintenance.settings import change_comments
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
 from dbio_commit.spark.committer.writes import note_of
@@ -22,7 +23,6 @@ from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import constrain
 from dbio_commit.store import parse_location
 from dbio_commit.store.location import is_plain
-from dbio_commit.upkeep.settings import change_comments
 
 _OF_SPARK = {"provider", "owner", "location", "external", "is_managed_location", "path"}
 """Properties that Spark gives to each new table."""

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions
+from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, RunSummary
 from dbio_commit.protocol import names
 from dbio_commit.spark.catalog.changes import changed_rows, moment
 from dbio_commit.spark.catalog.roots import path_of
@@ -20,8 +22,6 @@ from dbio_commit.spark.session.conf import java_class, open_table
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.versions import as_java, local_rows
 from dbio_commit.table import Table, snapshots
-from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
-from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, RunSummary
 
 MOST_ROWS = 10_000
 """The most rows that `changes` returns: Spark takes the rows of a procedure into the driver's memory."""

@@ -4,13 +4,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.maintenance.publish.places import DIRECTORIES
+from dbio_commit.maintenance.publish.urls import root_url
 from dbio_commit.protocol.settings import PUBLISH, Format, published_forms
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session.held import holding
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.table import Table
-from dbio_commit.upkeep.publish.places import DIRECTORIES
-from dbio_commit.upkeep.publish.urls import root_url
 
 
 def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:

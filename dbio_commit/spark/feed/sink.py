@@ -18,15 +18,15 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from dbio_commit.base.errors import InvalidInputError, TransactionStateError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.options import NOTE_OPTIONS
+from dbio_commit.commit.request import Terms
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.spark.session.worker import Travels
-from dbio_commit.spark.ship.batches import Packing
+from dbio_commit.spark.transfer.batches import Packing
 from dbio_commit.spark.write.plan import WritePlan
+from dbio_commit.spark.write.run import TaskResult, add_up, run_with_actions
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
-from dbio_commit.spark.write.written import TaskResult, add_up, run_with_fates
 from dbio_commit.table import Table
 
 OPTIONS = NOTE_OPTIONS | {
@@ -106,7 +106,7 @@ class DbioStreamWriter(Travels, DataSourceStreamArrowWriter):
         if self._packing.settings is None:
             result = TaskResult([encode_file_info(info) for info in run_task(spec, batches)], {}, {})
         else:
-            result = run_with_fates(spec, batches, Constraints.of(self._packing.settings))
+            result = run_with_actions(spec, batches, Constraints.of(self._packing.settings))
         return _Written(spec.terms, result, schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish.sink_log import PLAIN, needs_no_quotes, quoted
 from dbio_commit.protocol import names
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.scope import Scope
@@ -18,7 +19,6 @@ from dbio_commit.protocol.state import DataFile, FilesInParts
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.held import CASE
 from dbio_commit.spark.session.jvm import SNAPSHOT_FILE_INDEX, is_ready
-from dbio_commit.upkeep.publish.sink_log import PLAIN, needs_no_quotes, quoted
 
 if TYPE_CHECKING:
     import pyarrow

@@ -28,6 +28,7 @@ from dbio_commit.data.arrow import fitted
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish.sink_log import encode_list
 from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.partitions import partition_types, refuse_unread
@@ -42,7 +43,6 @@ from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
 from dbio_commit.spark.session.worker import ForWorkers, spare_imports
 from dbio_commit.spark.versions import error_condition
 from dbio_commit.table import Table
-from dbio_commit.upkeep.publish.sink_log import encode_list
 
 _logger = get_logger(__name__)
 

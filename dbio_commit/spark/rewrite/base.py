@@ -24,16 +24,16 @@ from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.read.states import NO_READS, Reads, identity_of, once
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.sql.planned import Named, as_they_are
+from dbio_commit.spark.write.actions import ACTION
 from dbio_commit.spark.write.constraints import checked
-from dbio_commit.spark.write.fates import FATE
 from dbio_commit.spark.write.plan import WritePlan, plan_write
-from dbio_commit.spark.write.written import Writing
+from dbio_commit.spark.write.run import Writing
 from dbio_commit.table import Table
 
 RESERVED = (
     "_dbio_path",
     "_dbio_other",
-    FATE,
+    ACTION,
     FILE,
     PLACE,
     "_dbio_slot",

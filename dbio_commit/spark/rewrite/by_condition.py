@@ -15,12 +15,12 @@ from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import Found, find
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.ship.kept import Keep, keeping
 from dbio_commit.spark.sql.conditions import check, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
 from dbio_commit.spark.sql.values import InFields, SqlValue, assign, refuse_no_texts
+from dbio_commit.spark.transfer.kept import Keep, keeping
+from dbio_commit.spark.write.actions import ACTION, RowAction, row_action
 from dbio_commit.spark.write.constraints import rows_to_write
-from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 
 def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit:
@@ -38,18 +38,18 @@ def _replace(rewrite: Rewrite, where: Sql, data: DataFrame | None, found: Found)
     changes = bool(found.whole or found.partial)
     with rewrite.begin(depends_on(where), whole=found.whole, changes=changes) as rewriting:
         if found.partial:
-            rows = found.matching().select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
-            if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
+            rows = found.matching().select(row_action(RowAction.DELETED).alias(ACTION), FILE, PLACE)
+            if rewriting.write_over(rows, found.partial, ())[RowAction.KEPT] != found.kept_rows:
                 rewriting.refuse(
                     f"where={where!r:.200} was true for other rows of {rewrite.table.url} when they were read again: "
                     "give a condition that depends on the rows alone"
                 )
         if data is not None:
             condition = where.column if isinstance(where, Planned) else where
-            fates = fate(f.when(holds(condition), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
-            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates, rewrite.named), comes_whole=True)
-            metrics["numInsertedRows"] = counts[Fate.INSERTED]
-            if wrong := counts[Fate.WRONG]:
+            actions = row_action(f.when(holds(condition), int(RowAction.INSERTED)).otherwise(int(RowAction.WRONG)))
+            counts = rewriting.write(rows_to_write(data, rewrite.plan, actions, rewrite.named), comes_whole=True)
+            metrics["numInsertedRows"] = counts[RowAction.INSERTED]
+            if wrong := counts[RowAction.WRONG]:
                 rewriting.refuse(
                     f"replace_where={where!r:.200} does not hold for {wrong} rows of the data: leave these rows out, "
                     "or widen the condition"
@@ -74,7 +74,7 @@ def _update(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql, keep: 
     new = assign(nothing, [(values[given], field) for given, field in fields.items()])
     files = rewrite.files(text_of(where))
     with rewrite.begin(depends_on(where, *values.values()), changes=bool(files)) as rewriting:
-        counts = Counter[Fate]()
+        counts = Counter[RowAction]()
         if files:
             located = rewrite.locate(files)
             texts = {name: it.value for name, it in new.items() if isinstance(it.value, str)}
@@ -84,20 +84,22 @@ def _update(rewrite: Rewrite, values: Mapping[str, SqlValue], where: Sql, keep: 
             wrong = f.lit(False)
             for _, misfit in fitted.values():
                 wrong = wrong if misfit is None else wrong | misfit
-            fates = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
+            actions = f.when(wrong, int(RowAction.WRONG)).otherwise(int(RowAction.UPDATED))
             matching = located.frame.where(condition if isinstance(where, Planned) else holds(condition))
             # Not by a list of all columns: each would take a dozen calls to the JVM.
-            rows = matching.withColumns({**{name: value for name, (value, _) in fitted.items()}, FATE: fate(fates)})
+            rows = matching.withColumns(
+                {**{name: value for name, (value, _) in fitted.items()}, ACTION: row_action(actions)}
+            )
             if reads_tables(where, *values.values()):
                 rows = keep(rows)  # a second job may read them, and other tables may have changed by then
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
             sets = {*new, *computed}
             counts = rewriting.write_over(
-                rewrite.checked(rows, computed).select(*map(schemas.quoted, sets), FATE, FILE, PLACE), located, sets
+                rewrite.checked(rows, computed).select(*map(schemas.quoted, sets), ACTION, FILE, PLACE), located, sets
             )
-        if bad := counts[Fate.WRONG]:
+        if bad := counts[RowAction.WRONG]:
             rewriting.refuse(misfits(bad, {name for name, it in new.items() if it.can_misfit}))
-        return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
+        return rewriting.commit({"numUpdatedRows": counts[RowAction.UPDATED], "numCopiedRows": counts[RowAction.KEPT]})
 
 
 def depends_on(where: Sql, *more: SqlValue) -> str | None:
@@ -134,7 +136,7 @@ def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t
 
 
 def misfits(rows: int, columns: set[str]) -> str:
-    """The message for rows of the fate WRONG."""
+    """The message for rows of the action WRONG."""
     return (
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
         "are too large, or a key that a cast would change: change the expression, or the rows"

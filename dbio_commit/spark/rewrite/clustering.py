@@ -1,8 +1,8 @@
 """Divides the rows of files among several new files by the values of `cluster_by`, with Spark's tasks and one shuffle.
 
-The steps are those of `upkeep/compact/cluster`: tasks take the sample, the driver decides where to cut, tasks read each
-file once and send the rows of each new file, and each new file is written by one task. Rows travel as the bytes of
-Arrow, packed, so that Spark converts no type.
+The steps are those of `maintenance/compact/cluster`: tasks take the sample, the driver decides where to cut, tasks read
+each file once and send the rows of each new file, and each new file is written by one task. Rows travel as the bytes
+of Arrow, packed, so that Spark converts no type.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,22 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.write.spill import pack_batch, unpack_batch
-from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.spark.session.conf import parallelism
-from dbio_commit.spark.session.errors import errors_of_workers
-from dbio_commit.spark.session.worker import ForWorkers
-from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.cluster import divided, piece_name, sampling, take_sample, write_piece
-from dbio_commit.upkeep.compact.cut import Tree, cut_rows
-from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.reading import SourceFacts, Work
-from dbio_commit.upkeep.compact.rewrite import (
+from dbio_commit.maintenance.compact.cluster import divided, piece_name, sampling, take_sample, write_piece
+from dbio_commit.maintenance.compact.cut import Tree, cut_rows
+from dbio_commit.maintenance.compact.plan import Bin
+from dbio_commit.maintenance.compact.reading import SourceFacts, Work
+from dbio_commit.maintenance.compact.rewrite import (
     BinOutcome,
     check_rows,
     decode_outcome,
     encode_outcome,
     outcome_of,
 )
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.spark.session.conf import parallelism
+from dbio_commit.spark.session.errors import errors_of_workers
+from dbio_commit.spark.session.worker import ForWorkers
+from dbio_commit.table import Table
 
 _TASKS = 4
 """At most so many tasks for each core read files."""
@@ -41,7 +41,7 @@ ArrowBatches = Iterator[pa.RecordBatch]
 
 
 def cluster_in_tasks(spark: SparkSession, table: Table, work: Work, bin: Bin, *, number: int) -> BinOutcome:
-    """As `upkeep.compact.cluster.cluster`, with Spark's tasks. Spark keeps rows on the disks of its executors."""
+    """As `maintenance.compact.cluster.cluster`, with Spark's tasks. Spark keeps rows on the disks of its executors."""
 
     def write() -> Sequence[FileInfo]:
         with errors_of_workers():

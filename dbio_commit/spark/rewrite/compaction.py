@@ -10,17 +10,17 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.maintenance.compact.options import MOST_BYTES_IN_SPARK, CompactOptions
+from dbio_commit.maintenance.compact.plan import Bin
+from dbio_commit.maintenance.compact.reading import Work
+from dbio_commit.maintenance.compact.report import CompactReport
+from dbio_commit.maintenance.compact.rewrite import BinOutcome, decode_outcome, encode_outcome, rewrite
+from dbio_commit.maintenance.compact.run import Rewriter, compact
 from dbio_commit.spark.rewrite.clustering import cluster_in_tasks
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.worker import ForWorkers
 from dbio_commit.table import Table
-from dbio_commit.upkeep.compact.options import MOST_BYTES_IN_SPARK, CompactOptions
-from dbio_commit.upkeep.compact.plan import Bin
-from dbio_commit.upkeep.compact.reading import Work
-from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.compact.rewrite import BinOutcome, decode_outcome, encode_outcome, rewrite
-from dbio_commit.upkeep.compact.run import Rewriter, compact
 
 _TASKS = 8
 """At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""

@@ -14,9 +14,9 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.errors import errors_of_workers
-from dbio_commit.spark.ship.kept import Keep
 from dbio_commit.spark.sql.conditions import goes_by_alone, holds
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
+from dbio_commit.spark.transfer.kept import Keep
 
 if TYPE_CHECKING:
     from dbio_commit.spark.rewrite.base import Rewrite

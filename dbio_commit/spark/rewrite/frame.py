@@ -21,7 +21,7 @@ from dbio_commit.spark.sql.planned import Named, Sql, as_they_are
 from dbio_commit.spark.versions import rebalanced
 from dbio_commit.spark.write.constraints import check_settings, rows_to_write
 from dbio_commit.spark.write.plan import WritePlan, plan_write
-from dbio_commit.spark.write.written import Writing
+from dbio_commit.spark.write.run import Writing
 from dbio_commit.table import Table
 
 

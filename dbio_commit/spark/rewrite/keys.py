@@ -13,8 +13,8 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.spark.rewrite import ranges
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.ship.batches import in_tasks
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
+from dbio_commit.spark.transfer.batches import in_tasks
 
 _RANGES = 32
 """At most so many ranges: each is compared with the statistics of each file."""

@@ -19,13 +19,13 @@ from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
-from dbio_commit.spark.ship.kept import Keep, keeping
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
+from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.sql.planned import Named, Planned, Sql, as_they_are, read, text_of
-from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.sql.values import Assigned, Fitted, SqlValue, assign, refuse_no_texts
+from dbio_commit.spark.transfer.kept import Keep, keeping
+from dbio_commit.spark.write.actions import ACTION, RowAction, row_action
 from dbio_commit.spark.write.constraints import with_defaults
-from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 
 def merge_rows(
@@ -52,7 +52,7 @@ def _merge(rewrite: Rewrite, merge: "_Merge") -> Commit:
         return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
     with rewrite.begin(where, changes=bool(files) and merge.changes_rows) as rewriting:
-        counts = Counter[Fate]()
+        counts = Counter[RowAction]()
         if files:
             located = rewrite.locate(files)
             counts = rewriting.write_over(
@@ -60,17 +60,17 @@ def _merge(rewrite: Rewrite, merge: "_Merge") -> Commit:
             )
         elif merge.inserts:
             counts = rewriting.write(merge.new_rows())
-        if wrong := counts[Fate.WRONG]:
+        if wrong := counts[RowAction.WRONG]:
             rewriting.refuse(misfits(wrong, merge.fitted))
         return rewriting.commit(_metrics(counts))
 
 
-def _metrics(counts: Counter[Fate]) -> Mapping[str, int]:
+def _metrics(counts: Counter[RowAction]) -> Mapping[str, int]:
     return {
-        "numTargetRowsInserted": counts[Fate.INSERTED],
-        "numTargetRowsUpdated": counts[Fate.UPDATED],
-        "numTargetRowsDeleted": counts[Fate.DELETED],
-        "numTargetRowsCopied": counts[Fate.KEPT],
+        "numTargetRowsInserted": counts[RowAction.INSERTED],
+        "numTargetRowsUpdated": counts[RowAction.UPDATED],
+        "numTargetRowsDeleted": counts[RowAction.DELETED],
+        "numTargetRowsCopied": counts[RowAction.KEPT],
     }
 
 
@@ -224,7 +224,7 @@ class _Merge:
     # --- which rows -----------------------------------------------------------------------------------------------
 
     def rows(self, target: DataFrame) -> DataFrame:
-        """The new rows and their fates, from rows of the table with FILE and PLACE, and from the source."""
+        """The new rows and their actions, from rows of the table with FILE and PLACE, and from the source."""
         # `toDF` gives the source new column ids: Spark renames a source that is in the plan twice. The column that is
         # added after the alias is not part of `source.*`.
         source = self._named(self._source.toDF(*self._source.columns)).alias(SOURCE)
@@ -255,13 +255,13 @@ class _Merge:
         both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
         given = self._fitted(both)
-        fates = f.lit(int(Fate.KEPT))
+        actions = f.lit(int(RowAction.KEPT))
         for i, (clause, values) in enumerate(zip(self._clauses, given, strict=True)):
-            own = f.lit(int(_FATES[clause.action]))
+            own = f.lit(int(_ACTIONS[clause.action]))
             for _, misfit in values.values():
-                own = own if misfit is None else f.when(misfit, int(Fate.WRONG)).otherwise(own)
+                own = own if misfit is None else f.when(misfit, int(RowAction.WRONG)).otherwise(own)
             # Nested: for one condition "clause and misfit", Spark would compute values for rows of other clauses.
-            fates = f.when(by_clause[i], own).otherwise(fates)
+            actions = f.when(by_clause[i], own).otherwise(actions)
         left_out = set() if self.inserts else {*self._names} - self.sets
         checks = bool(self._rewrite.plan.constraints)
         fields = [it for it in self._rewrite.schema.fields if checks or it.name not in left_out]
@@ -273,7 +273,9 @@ class _Merge:
         }
         # One call names all columns: each call from Python to the JVM takes time.
         names = [it.name for it in fields]
-        rows = both.select(*columns, fate(fates), FILE, PLACE, _CLAUSE).toDF(*names, FATE, FILE, PLACE, _CLAUSE)
+        rows = both.select(*columns, row_action(actions), FILE, PLACE, _CLAUSE).toDF(
+            *names, ACTION, FILE, PLACE, _CLAUSE
+        )
         return self._rewrite.checked(rows, computed).drop(*left_out.intersection(names), _CLAUSE)
 
     def _match(self, target: DataFrame, source: DataFrame) -> Column:
@@ -328,7 +330,7 @@ class _Merge:
         nowhere = self._rewrite.no_rows().select(
             "*", f.lit(None).cast("long").alias(FILE), f.lit(None).cast("long").alias(PLACE)
         )
-        return self.rows(nowhere).select(*map(schemas.quoted, self._names), FATE)
+        return self.rows(nowhere).select(*map(schemas.quoted, self._names), ACTION)
 
     @property
     def has_nothing_to_do(self) -> bool:
@@ -377,7 +379,7 @@ def _default(column: str) -> str:
     return f"_dbio_default_{column}"
 
 
-_FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
+_ACTIONS = {"update": RowAction.UPDATED, "delete": RowAction.DELETED, "insert": RowAction.INSERTED}
 
 
 # --- the two sides ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The package's Java classes: compiled by the Janino compiler that Spark ships, into jars for the driver and executors.
 
 Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams. Both ask Python over `Bridge`, whose other
-end is `bridge`. `PackRows` packs rows for `ship.packed`, and its jar has `KeptRows` for `ship.kept`.
+end is `bridge`. `PackRows` packs rows for `transfer.packed`, and its jar has `KeptRows` for `transfer.kept`.
 `SnapshotFileIndex` lists files for `read.file_index`.
 """
 
@@ -45,7 +45,7 @@ class JavaClass:
 COMMIT_PROTOCOL = JavaClass("committer", "CommitProtocol", "2")
 BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
-PACK_ROWS = JavaClass("ship", "PackRows", "5")
+PACK_ROWS = JavaClass("transfer", "PackRows", "5")
 SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "2")
 CATALOG = JavaClass("catalog", "Catalog", "4")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX, CATALOG)

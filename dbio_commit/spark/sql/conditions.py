@@ -16,7 +16,7 @@ from dbio_commit.data import sql
 from dbio_commit.data.examples import has_word
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.spark.session.conf import is_connect
-from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.versions import error_condition
 
 TARGET, SOURCE = "target", "source"
@@ -144,7 +144,7 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
     try:
         rows.join(rows.sparkSession.createDataFrame([], "_dbio_other string"), condition).schema  # noqa: B018
     except AnalysisException as error:
-        if error_condition(error) == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `sight`
+        if error_condition(error) == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `name_resolution`
             raise InvalidInputError(
                 "over Spark Connect, * stands for no columns in a condition, nor in a value that is cast to its "
                 "column: name the columns instead; nothing was written"

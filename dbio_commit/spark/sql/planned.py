@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.versions import column_of
 
 

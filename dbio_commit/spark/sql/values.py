@@ -13,8 +13,8 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import is_deterministic, refuse_queries
+from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.sql.planned import Planned
-from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.versions import error_condition, try_cast
 
 _Rows = Callable[[], DataFrame]

@@ -14,6 +14,7 @@ from dbio_commit.commit.provenance import NO_NOTE, Note
 from dbio_commit.data.examples import describe_texts, shown
 from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.settings import change_settings
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, unfit, violated
 from dbio_commit.protocol.markers.files import FileInfo
@@ -26,23 +27,22 @@ from dbio_commit.spark.session.held import without_case
 from dbio_commit.spark.sql.conditions import check, holds, refuse_foreign
 from dbio_commit.spark.sql.planned import Named, as_they_are
 from dbio_commit.spark.sql.values import Fitted, as_type, assign
-from dbio_commit.spark.write.fates import FATE, VIOLATES, Fate, fate
+from dbio_commit.spark.write.actions import ACTION, VIOLATES, RowAction, row_action
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.table import Table
-from dbio_commit.upkeep.settings import change_settings
 
 
 def rows_to_write(
     data: DataFrame,
     plan: WritePlan,
-    fates: Column | None = None,
+    actions: Column | None = None,
     named: Named = as_they_are,
     *,
     fills_nulls: bool = False,
 ) -> DataFrame:
-    """The data with the table's columns, in its order, and FATE: filled in and checked.
+    """The data with the table's columns, in its order, and ACTION: filled in and checked.
 
-    `fates` are the fates of rows that violate nothing, by column ids that `named` gives; None: INSERTED. With
+    `actions` are the actions of rows that violate nothing, by column ids that `named` gives; None: INSERTED. With
     `fills_nulls`, a generated column that is null gets its value, too. Raises InvalidInputError for constraints that
     Spark cannot evaluate for such rows.
     """
@@ -56,7 +56,7 @@ def rows_to_write(
                 rows = rows.withColumn(name, value)
             elif fills_nulls:
                 rows = rows.withColumn(name, f.coalesce(f.col(schemas.quoted(name)), value))
-    rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
+    rows = rows.withColumn(ACTION, row_action(RowAction.INSERTED if actions is None else actions))
     with without_case(data.sparkSession):
         return bound.check(rows, {})
 
@@ -64,10 +64,10 @@ def rows_to_write(
 def checked(
     rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
 ) -> DataFrame:
-    """The rows, with the fate of each INSERTED or UPDATED row that violates a constraint changed to say so.
+    """The rows, with the action of each INSERTED or UPDATED row that violates a constraint changed to say so.
 
-    Rows have the table's columns and FATE, and may have others. `computed` has, for generated columns, a condition for
-    the rows without a given value: these get the generated value.
+    Rows have the table's columns and ACTION, and may have others. `computed` has, for generated columns, a condition
+    for the rows without a given value: these get the generated value.
     """
     if not constraints:
         return rows
@@ -126,13 +126,13 @@ def _refuse_rows(
     listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]
     if not listed:
         return
-    rows = whole(scan_files(spark, table, listed, schema)).withColumn(FATE, fate(Fate.INSERTED))
-    bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
-    for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
+    rows = whole(scan_files(spark, table, listed, schema)).withColumn(ACTION, row_action(RowAction.INSERTED))
+    bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(ACTION) >= VIOLATES)
+    for number, count in sorted(bad.groupBy(ACTION).count().collect())[:1]:
         constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()
         which = shown(constraint, names).values()
         texts = [_as_text(schema[name]) for name in which]  # made by Spark, since Python has fewer dates
-        example = bad.where(f.col(FATE) == number).select(*texts).limit(1).collect()[0]
+        example = bad.where(f.col(ACTION) == number).select(*texts).limit(1).collect()[0]
         values = describe_texts(dict(zip(which, example, strict=True)))
         raise InvalidInputError(f"{violated(constraint, count, values, where=table.url)}; nothing was committed")
 
@@ -156,7 +156,7 @@ class _BoundConstraints:
     """Constraints for rows of a schema, as columns of Spark. They are checked on an empty DataFrame."""
 
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
-        if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
+        if clash := next((name for name in schema.fieldNames() if name.lower() == ACTION), None):
             raise InvalidInputError(
                 f"{where} has a column {clash}, a name that dbio uses itself to check rows; rename the column"
             )
@@ -237,19 +237,19 @@ class _BoundConstraints:
         return differs if misfit is None else differs | misfit
 
     def check(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
-        is_new = f.col(FATE).isin(int(Fate.INSERTED), int(Fate.UPDATED))
+        is_new = f.col(ACTION).isin(int(RowAction.INSERTED), int(RowAction.UPDATED))
         columns = []
         for name in self._schema.fieldNames():
             own = f.col(schemas.quoted(name))
             if name in computed:
                 own = f.when(is_new & computed[name], self.generated[name][0]).otherwise(own)
             columns.append(own.alias(name))
-        others = [name for name in rows.columns if name.lower() not in {*self._fields, FATE}]
-        rows = rows.select(*columns, FATE, *map(schemas.quoted, others))
-        fates: Column = f.col(FATE)
+        others = [name for name in rows.columns if name.lower() not in {*self._fields, ACTION}]
+        rows = rows.select(*columns, ACTION, *map(schemas.quoted, others))
+        actions: Column = f.col(ACTION)
         for i, constraint in reversed([*enumerate(self._constraints.each)]):
-            fates = f.when(is_new & self.violation(constraint), VIOLATES + i).otherwise(fates)
-        return rows.withColumn(FATE, fate(fates))
+            actions = f.when(is_new & self.violation(constraint), VIOLATES + i).otherwise(actions)
+        return rows.withColumn(ACTION, row_action(actions))
 
     def check_all(self) -> None:
         """Raises InvalidInputError for a constraint that Spark cannot evaluate."""

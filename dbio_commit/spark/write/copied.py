@@ -4,7 +4,7 @@ Most rows of a rewrite stay as they are, and sending them through Spark is what 
 that change, each with the number of its file and its place in the file (FILE, PLACE; both null for a new row), grouped
 by file. The task that gets the rows of a file reads the file, replaces its rows by those, and counts them.
 
-Some old files can be read by Spark only. For these, Spark also sends the rows that stay, with the fate KEPT.
+Some old files can be read by Spark only. For these, Spark also sends the rows that stay, with the action KEPT.
 """
 
 import math
@@ -29,7 +29,7 @@ from dbio_commit.spark.read.scan import ReadSpec, group_files
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.versions import local_rows
-from dbio_commit.spark.write.fates import FATE, Fate
+from dbio_commit.spark.write.actions import ACTION, RowAction
 
 _SLOT, _OF = "_dbio_slot", "_dbio_slot_of"
 _MOST_BYTES = 128 * 1024 * 1024
@@ -66,7 +66,7 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
         rows = rows.repartition(tasks, _SLOT)
     else:
         rows = rows.repartition(1)
-    return rows.sortWithinPartitions(FILE, PLACE, f.desc(FATE)).drop(_SLOT)
+    return rows.sortWithinPartitions(FILE, PLACE, f.desc(ACTION)).drop(_SLOT)
 
 
 _known_keys: dict[int, list[int]] = {}
@@ -93,7 +93,7 @@ class OldFiles:
     spec: ReadSpec
     files: Mapping[int, DataFile]
     columns: tuple[str, ...]
-    """The columns of the table that Spark sends, in this order, before FATE, FILE and PLACE."""
+    """The columns of the table that Spark sends, in this order, before ACTION, FILE and PLACE."""
     sets: frozenset[str]
     """The columns that change in UPDATED rows; all others keep the value in the file."""
     shipped: frozenset[int] = frozenset()
@@ -116,14 +116,14 @@ class CopyCounts:
 
 _NEW = object()
 _Placed = tuple[Any, pa.RecordBatch]
-"""Places, and the rows there: their columns and FATE."""
+"""Places, and the rows there: their columns and ACTION."""
 
 
 class _Changes:
     """The rows that Spark sends, read in the order of files and places."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        """`schema` has the columns before FATE."""
+        """`schema` has the columns before ACTION."""
         self._batches, self._schema = iter(batches), schema
         self._files: Any = np.array([], np.int64)
         self._news = 0
@@ -154,9 +154,9 @@ class _Changes:
 
     def _set(self, batch: pa.RecordBatch) -> None:
         columns, count = arrow.plain_batch(arrow.sound(batch)).columns, len(self._schema)
-        fates, files, places = columns[count : count + 3]
+        actions, files, places = columns[count : count + 3]
         fitted = [fit(column, it.type) for column, it in zip(columns[:count], self._schema, strict=True)]
-        self._rows = pa.RecordBatch.from_arrays([*fitted, fates], names=[*self._schema.names, FATE])
+        self._rows = pa.RecordBatch.from_arrays([*fitted, actions], names=[*self._schema.names, ACTION])
         self._news = files.null_count  # nulls come first
         self._files = files.fill_null(0).to_numpy(zero_copy_only=False)
         known = self._files[self._news :]
@@ -166,7 +166,7 @@ class _Changes:
 
 
 def copy(old: OldFiles, batches: Iterable[pa.RecordBatch], copied: CopyCounts) -> Iterator[pa.RecordBatch]:
-    """All rows of the old files with the changes applied, and the new rows; with their fates in the last column.
+    """All rows of the old files with the changes applied, and the new rows; with their actions in the last column.
 
     `batches` are those of a task of `by_file`. Fills in `copied`.
     """
@@ -183,7 +183,7 @@ class _Copying:
     def run(self) -> Iterator[pa.RecordBatch]:
         while (number := self._changes.next_file()) is not None:
             if number is _NEW:
-                yield from (rows.select([*self._target.names, FATE]) for _, rows in self._changes.take(number))
+                yield from (rows.select([*self._target.names, ACTION]) for _, rows in self._changes.take(number))
                 continue
             file = self._old.files.get(number)
             if file is None:
@@ -220,7 +220,7 @@ class _Copying:
         for places, rows in self._changes.take(number):
             if waiting:
                 places, rows = np.concatenate([waiting[0], places]), _joined([waiting[1], rows])
-            kept = rows.column(FATE).to_numpy(zero_copy_only=False) == Fate.KEPT
+            kept = rows.column(ACTION).to_numpy(zero_copy_only=False) == RowAction.KEPT
             end = len(places) if kept[-1] else int(np.searchsorted(places, places[-1], "left"))
             waiting = (places[end:], rows.slice(end)) if end < len(places) else None  # for the KEPT row there
             places, rows, kept = places[:end], rows.slice(0, end), kept[:end]
@@ -235,9 +235,9 @@ class _Copying:
     def _changed(
         self, places: Any, rows: pa.RecordBatch, changes: Sequence[_Placed], where: str
     ) -> Iterator[pa.RecordBatch]:
-        """The rows at these places, with the changes applied, and with their fates."""
+        """The rows at these places, with the changes applied, and with their actions."""
         if not changes:
-            yield _with_fate(rows, pa.repeat(pa.scalar(int(Fate.KEPT), pa.int8()), rows.num_rows))
+            yield _with_fate(rows, pa.repeat(pa.scalar(int(RowAction.KEPT), pa.int8()), rows.num_rows))
             return
         changed, new = np.concatenate([at for at, _ in changes]), _joined([it for _, it in changes])
         if (changed[1:] < changed[:-1]).any():
@@ -248,19 +248,19 @@ class _Copying:
             new = new.take(first)
         if lost := int(np.count_nonzero(~np.isin(changed, places))):
             raise _not_there(lost, where)
-        at, new_fates = np.searchsorted(places, changed), new.column(FATE).to_numpy(zero_copy_only=False)
+        at, new_fates = np.searchsorted(places, changed), new.column(ACTION).to_numpy(zero_copy_only=False)
         if self._old.records_changes:
-            before = rows.filter(_mask(at[new_fates == Fate.UPDATED], len(places)))
-            yield _with_fate(before, pa.repeat(pa.scalar(int(Fate.WAS), pa.int8()), before.num_rows))
-        fates = np.full(len(places), int(Fate.KEPT), np.int8)
-        fates[at] = new_fates
-        brings = new_fates != Fate.DELETED  # deleted rows arrive without their columns
+            before = rows.filter(_mask(at[new_fates == RowAction.UPDATED], len(places)))
+            yield _with_fate(before, pa.repeat(pa.scalar(int(RowAction.WAS), pa.int8()), before.num_rows))
+        actions = np.full(len(places), int(RowAction.KEPT), np.int8)
+        actions[at] = new_fates
+        brings = new_fates != RowAction.DELETED  # deleted rows arrive without their columns
         mask, new = _mask(at[brings], len(places)), new.filter(pa.array(brings))
         columns = [
             arrow.replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
             for name, own in zip(self._target.names, rows.columns, strict=True)
         ]
-        yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(fates))
+        yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(actions))
 
     def _refuse_after(self, number: int, where: str | None) -> None:
         """Takes the remaining rows of the file. Raises StoreError if there are any; without `where`, drops them."""
@@ -276,8 +276,8 @@ def _mask(at: Any, count: int) -> Any:
     return pa.array(mask)
 
 
-def _with_fate(rows: pa.RecordBatch, fates: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([*rows.columns, fates], names=[*rows.schema.names, FATE])
+def _with_fate(rows: pa.RecordBatch, actions: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, actions], names=[*rows.schema.names, ACTION])
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from pyspark.sql.types import StructType
 
 from dbio_commit.base.options import Mode
-from dbio_commit.commit.draft import Terms
 from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.write import plan as plans
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data.footers import SPARK_VERSION
@@ -60,7 +60,7 @@ class WritePlan(plans.WritePlan):
             columns=mapping.columns,
             casts={name: schemas.arrow_type(schema[name].dataType) for name in mapping.casts},
             variants={schema.names[i]: kind for i, kind in schemas.variants_of(schema).items()},
-            limits=self.place.limits,
+            limits=self.context.limits,
             spark_metadata={SPARK_VERSION: SPARK, ROW_METADATA: json.dumps(mapping.data_schema)},
         )
 
@@ -78,7 +78,7 @@ def plan_write(
     """`plans.plan_write` for a DataFrame with these columns. Raises what that raises."""
     table.refuse_partition()
     plan = plans.plan_write(
-        table.place,
+        table.context,
         schemas.to_json(schema),
         mode=mode,
         partition_by=partition_by,

@@ -57,7 +57,7 @@ def test_what_a_library_says_of_a_file_is_escaped_as_a_cause() -> None:
     assert str(cause).isprintable()
 
 
-@pytest.mark.parametrize("name", ["upkeep/compact/reading", "data/conform", "data/rows"])
+@pytest.mark.parametrize("name", ["maintenance/compact/reading", "data/conform", "data/rows"])
 def test_no_error_of_arrow_s_of_a_file_is_a_cause_as_it_is(name: str) -> None:
     """What a file holds, its writer says, and Arrow quotes."""
     tree = ast.parse((ROOT / f"dbio_commit/{name}.py").read_text())

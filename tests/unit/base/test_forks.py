@@ -12,7 +12,7 @@ import pytest
 
 import dbio_commit
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.log import collector, recall
+from dbio_commit.log import collector, object_cache
 from dbio_commit.log import metadata as schema
 from dbio_commit.table import Table
 from tests.writers import write
@@ -52,7 +52,7 @@ def comes_to_its_end(act: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "lock", [recall.MEMORY._lock, schema._LOCK, collector._LOCK], ids=["memory", "schema", "collector"]
+    "lock", [object_cache.CACHE._lock, schema._LOCK, collector._LOCK], ids=["memory", "schema", "collector"]
 )
 def test_a_child_reads_and_writes_whichever_lock_its_parent_held(table: Table, lock: ProcessLock) -> None:
     write(table, "overwrite")
@@ -68,7 +68,7 @@ def test_a_child_reads_and_writes_whichever_lock_its_parent_held(table: Table, l
 
 
 def test_what_a_lock_guards_is_as_at_the_beginning_in_a_child() -> None:
-    memory = recall.Memory()
+    memory = object_cache.ObjectCache()
     memory.keep("a", 1, bytes=1)
     with held_by_another_thread(memory._lock):
         assert comes_to_its_end(lambda: memory.find("a") is None)

@@ -16,12 +16,12 @@ import dbio_commit as dbio
 from dbio_commit import StoreError, Table
 from dbio_commit.base import shown
 from dbio_commit.base.shown import MOST_ROWS, MOST_TEXT, Shown
+from dbio_commit.maintenance.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.protocol.commits import CommitList
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from tests import api_page
 from tests.builders import World, marker
 from tests.reports import HOSTILE, Page
@@ -235,7 +235,7 @@ REPORTS: dict[str, Callable[[Table, Path], Any]] = {
 def test_every_report_has_tables_for_notebooks_and_a_short_repr(
     name: str, busy: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dbio_commit.upkeep import drop
+    from dbio_commit.maintenance import drop
 
     monkeypatch.setattr(drop, "SETTLE_S", 0)
     write(Table(tmp_path / "a"))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from dbio_commit.upkeep.figures import parse_size
+from dbio_commit.maintenance.figures import parse_size
 from tests.command_line import dbio, dbio_json, in_terminal, lines
 from tests.histories import columns
 

@@ -38,7 +38,10 @@ def test_a_table_that_is_no_copy_is_refused_by_name(table: Table, tmp_path: Path
 @pytest.mark.parametrize("option", [[], ["--incremental"]], ids=["whole", "incremental"])
 def test_the_same_command_goes_on_after_a_copy_was_interrupted(table: Table, tmp_path: Path, option: list[str]) -> None:
     append(table, {"1": 10, "2": 20, "3": 30})
-    copy, step = tmp_path / "copy", "commit.transaction.Transaction.commit" if option else "upkeep.copy._write_history"
+    copy, step = (
+        tmp_path / "copy",
+        "commit.transaction.Transaction.commit" if option else "maintenance.copy._write_history",
+    )
     with patch(f"dbio_commit.{step}", side_effect=Killed), pytest.raises(Killed):
         table.copy(str(copy), incremental=bool(option))
     found = dbio("copy", table.url, copy, *option)

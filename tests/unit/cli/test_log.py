@@ -10,8 +10,8 @@ import pytest
 
 from dbio_commit import Table, __version__
 from dbio_commit.commit import provenance
+from dbio_commit.maintenance.figures import time_text
 from dbio_commit.protocol import names
-from dbio_commit.upkeep.figures import time_text
 from tests.command_line import append, dbio, dbio_json, in_terminal, lines, new_files
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.upkeep.publish import delta_log
+from dbio_commit.maintenance.publish import delta_log
 from tests.builders import columns
 from tests.command_line import dbio, dbio_json
 

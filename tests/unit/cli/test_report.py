@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dbio_commit import Table
+from dbio_commit.maintenance.report import charts
+from dbio_commit.maintenance.report.health import look
 from dbio_commit.protocol import names
-from dbio_commit.upkeep.report import charts
-from dbio_commit.upkeep.report.health import look
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import ESCAPE, HOSTILE, append, dbio, dbio_json, process
 from tests.reports import Page

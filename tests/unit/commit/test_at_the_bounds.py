@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol.markers.schema import MOST_NESTED
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import in_both_forms
 from tests.unit.remembering import forget
 from tests.writers import stage, write

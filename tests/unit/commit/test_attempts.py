@@ -24,14 +24,14 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.commit.begin import Intent, begin
-from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.request import Terms
 from dbio_commit.commit.turns import TRUST_S
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App, Begun, decode_begun
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import place_of
 from tests.builders import versions_of
 from tests.faults import calls_to, fail_with, give_up_after, once, unwatched
 from tests.unit.checkpointed import purge
@@ -42,7 +42,7 @@ QUERY = "a0f7bd0a-5f3b-4e6a-9d5c-2f1c1e1f7c11"
 
 def unclaimed(table: Table, batch: int, *, query: str = QUERY) -> Terms:
     """What a driver plans for a batch of a stream; `app` is what only its tasks know."""
-    transaction = begin(place_of(table.store, table.clock), Intent(), claims=False)
+    transaction = begin(context_of(table.store, table.clock), Intent(), claims=False)
     return replace(transaction.terms, app=App(id=query, version=batch))
 
 
@@ -387,7 +387,7 @@ def test_a_task_that_comes_after_a_week_writes_nothing(table: Table, store: Memo
 def test_a_directory_of_the_directory_scope_has_no_place_for_it(table: Table, store: MemoryStore, claims: bool) -> None:
     store.put("a.parquet", b"PAR1....PAR1")
     with pytest.raises(InvalidInputError, match="write to a dbio table"):
-        begin(place_of(store, table.clock), Intent(app=(QUERY, 1) if claims else None), claims=claims)
+        begin(context_of(store, table.clock), Intent(app=(QUERY, 1) if claims else None), claims=claims)
 
 
 # --- tasks that come too late -------------------------------------------------------------------------------------

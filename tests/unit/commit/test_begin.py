@@ -10,11 +10,11 @@ import pytest
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError, StoreError, TableExistsError
 from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.publish import place_of
 from tests.faults import RootFirstStore, fail_with, once
 from tests.writers import contents, live, stage, write, write_days
 
@@ -38,7 +38,7 @@ def test_the_first_commit_may_set_settings(table: Table) -> None:
     sets = {"change_data": "true", "check.positive": "id > 0"}
 
     def begun() -> Transaction:
-        return begin(place_of(table.store, table.clock), Intent(must_be_empty=True, sets=sets))
+        return begin(context_of(table.store, table.clock), Intent(must_be_empty=True, sets=sets))
 
     with pytest.raises(InvalidInputError, match=r"check\.positive"), begun() as transaction:
         stage(table, transaction)  # its statistics prove nothing

@@ -10,13 +10,13 @@ from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log.parts.commits import StoredCommits
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.compact import run as compaction
+from dbio_commit.maintenance.compact.options import CompactOptions
+from dbio_commit.maintenance.publish import delta
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.parts import Part
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock
-from dbio_commit.upkeep.compact import run as compaction
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.publish import delta
 from tests.builders import columns
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage

@@ -14,11 +14,11 @@ from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.isolation import Read, is_blind
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.testing import ManualClock
-from dbio_commit.upkeep.publish import place_of
 from tests.tiny_parts import in_both_forms
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
@@ -32,7 +32,7 @@ def of_all_rows(seen: Snapshot, isolation: Isolation) -> Read:
 
 def compact(table: Table) -> None:
     """All files into one of the same rows."""
-    with begin(place_of(table.store, table.clock), Intent(operation="rewrite", changes_rows=False)) as compaction:
+    with begin(context_of(table.store, table.clock), Intent(operation="rewrite", changes_rows=False)) as compaction:
         compaction.remove(live(table))
         stage(table, compaction, b"compacted")
         compaction.commit()

@@ -24,11 +24,11 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
+from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.settings import MAX_TEXT, layout_of, layout_text
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.publish import place_of
 from tests.faults import Killed, Killer, fail_with, give_up_after, heal
 from tests.garbage import AT_ONCE, DAY, file_of
 from tests.unit.checkpointed import purge
@@ -123,7 +123,7 @@ def test_a_warning_says_what_changes(world: World, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("operation", sorted(RULES.keys() - {"overwrite"}))
 def test_nothing_but_an_overwrite_changes_them(world: World, operation: str) -> None:
     with pytest.raises(SchemaMismatchError, match=r"by \['day'\], not by \['country'\].*overwrite"):
-        begin(place_of(world.store, world.clock), Intent(operation=operation, partition_by=["country"]))  # type: ignore[arg-type]
+        begin(context_of(world.store, world.clock), Intent(operation=operation, partition_by=["country"]))  # type: ignore[arg-type]
 
 
 def test_an_append_need_not_name_them(world: World) -> None:
@@ -245,7 +245,7 @@ def test_who_looked_before_and_claims_soon_is_aborted_with_the_others(world: Wor
     target = look(world.store, world.clock)
     change = hold(world, "country")
     world.clock.advance(timedelta(seconds=TRUST_S - 1))
-    other = begin(place_of(world.store, world.clock), Intent(), target=target)
+    other = begin(context_of(world.store, world.clock), Intent(), target=target)
     stage(world.table, other, b"old", {"day": "three"})
     change.commit()
     with pytest.raises(TransactionAbortedError):
@@ -259,7 +259,7 @@ def test_who_looked_before_and_claims_late_looks_again_and_writes_nothing(world:
     world.clock.advance(timedelta(seconds=TRUST_S + 1))
     before = set(world.store.objects)
     with pytest.raises(CommitConflictError, match="partition columns"):
-        begin(place_of(world.store, world.clock), Intent(), target=target)
+        begin(context_of(world.store, world.clock), Intent(), target=target)
     assert set(world.store.objects) == before
 
 
@@ -268,12 +268,12 @@ def test_who_looked_before_and_claims_an_hour_later_writes_nothing(world: World)
     world.change("country")
     world.clock.advance(timedelta(hours=1))
     with pytest.raises(CommitConflictError, match="partition columns"):
-        begin(place_of(world.store, world.clock), Intent(), target=target)
+        begin(context_of(world.store, world.clock), Intent(), target=target)
     assert len([path for path in world.store.objects if path.startswith("_started_")]) == 2
 
 
 def test_a_task_that_claims_late_writes_nothing_in_the_old_layout(world: World) -> None:
-    terms = begin(place_of(world.store, world.clock), Intent(), claims=False).terms
+    terms = begin(context_of(world.store, world.clock), Intent(), claims=False).terms
     world.change("country")
     with pytest.raises(CommitConflictError, match="partition columns"):
         stage(world.table, world.table.resume(terms), b"old", {"day": "three"})
@@ -327,7 +327,7 @@ def test_a_late_task_of_the_last_turn_does_not_bring_back_what_was_before_it(
 
 def test_an_overwrite_that_claims_late_changes_them_all_the_same(world: World) -> None:
     terms = begin(
-        place_of(world.store, world.clock), Intent(operation="overwrite", partition_by=["country"]), claims=False
+        context_of(world.store, world.clock), Intent(operation="overwrite", partition_by=["country"]), claims=False
     ).terms
     world.change("hour", body=b"other")
     transaction = world.table.resume(terms)

@@ -16,6 +16,7 @@ from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInput
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.write.file_sink import StoreSink
 from dbio_commit.commit.write.files import write_files
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.markers.start import decode_begun
@@ -23,7 +24,6 @@ from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark.write.task import TaskSpec
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns
 from tests.faults import Killed, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write

@@ -14,12 +14,12 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.log import listing
 from dbio_commit.log import metadata as schema_module
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns
 from tests.faults import fail_with, heal
 from tests.writers import live, stage, write, write_days

@@ -8,8 +8,8 @@ from dbio_commit.base.errors import AccessDeniedError, StoreError, TransactionAb
 from dbio_commit.commit import table_root as table_module
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.turns import LEASE_S, MOST_LEASES, TRUST_S
-from dbio_commit.log import recall as recall_module
-from dbio_commit.log.recall import Memory
+from dbio_commit.log import object_cache
+from dbio_commit.log.object_cache import ObjectCache
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.table import Table
@@ -152,7 +152,7 @@ def test_a_turn_that_one_listing_misses_is_waited_for_as_any_other(clock: Waking
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Markers are larger than what a process remembers, and each is much to read."""
-    monkeypatch.setattr(recall_module, "MEMORY", Memory(limit_bytes=0))
+    monkeypatch.setattr(object_cache, "CACHE", ObjectCache(limit_bytes=0))
     monkeypatch.setattr(table_module, "AHEAD_BYTES", 0)
 
 

@@ -17,7 +17,7 @@ from dbio_commit.data import footers
 from dbio_commit.data.footers import Footer, inspect_files, look_at
 from dbio_commit.data.known_footers import KnownFooters
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.log.unlike import look_at_all
+from dbio_commit.log.schema_drift import look_at_all
 from dbio_commit.store import Store
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to

@@ -11,11 +11,11 @@ import pytest
 
 from dbio_commit.base.errors import TableNotFoundError
 from dbio_commit.data.parquet import has_magic, not_parquet
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.faults import calls_to
 from tests.writers import live, stage
 

@@ -12,11 +12,11 @@ import pytest
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.log.found_columns import find_columns, table_columns
+from dbio_commit.maintenance.adopt import adopt
+from dbio_commit.maintenance.compact.run import _columns
+from dbio_commit.maintenance.publish.live import columns_of, read_live
 from dbio_commit.spark.read.infer import infer_schema
 from dbio_commit.table import Table
-from dbio_commit.upkeep.adopt import adopt
-from dbio_commit.upkeep.compact.run import _columns
-from dbio_commit.upkeep.publish.live import columns_of, read_live
 
 INT96 = pa.table({"id": pa.array([1], pa.uint32()), "at": pa.array([datetime(2026, 11, 26, tzinfo=UTC)])})
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.builders import columns
 from tests.writers import contents, data_files, live, write
 

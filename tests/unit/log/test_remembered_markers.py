@@ -9,11 +9,11 @@ import pytest
 from dbio_commit.base.errors import StoreError
 from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.log import listing
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.faults import act_before_call, calls_to
 from tests.tiny_parts import in_both_forms
 from tests.writers import stage, write

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import Doubt, add_doubts
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.tiny_parts import in_both_forms
 from tests.writers import live, write
 

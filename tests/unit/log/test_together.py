@@ -11,14 +11,14 @@ import pytest
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError, StoreError, TableNotFoundError
 from dbio_commit.log.together import SURE_S
+from dbio_commit.maintenance.erase.run import WAIT_S
+from dbio_commit.maintenance.vacuum.plan import METADATA_RETENTION
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.names import Kind
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.erase.run import WAIT_S
-from dbio_commit.upkeep.vacuum.plan import METADATA_RETENTION
-from dbio_commit.upkeep.vacuum.report import VacuumOptions
 from tests.faults import calls_to
 from tests.tiny_parts import in_both_forms
 from tests.writers import write

@@ -16,6 +16,7 @@ from dbio_commit.commit import checkpoints
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log import listing
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.vacuum.table import TableVacuum
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.files import Bounds
@@ -23,7 +24,6 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.table import TableVacuum
 from tests.builders import NOW, OLD, World, columns, data
 from tests.faults import calls_to, once
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.log import listing
-from dbio_commit.log import recall as recall_module
+from dbio_commit.log import listing, object_cache
 from dbio_commit.log.listing import read_markers
-from dbio_commit.log.recall import Memory
+from dbio_commit.log.object_cache import ObjectCache
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -112,7 +111,7 @@ def test_what_a_checkpoint_counts_for_is_about_what_it_takes_in_memory(commits: 
 def test_the_cache_of_logs_holds_no_more_than_its_limit_of_markers_that_take_many_times_their_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recall_module, "MEMORY", memory := Memory(limit_bytes=4_000_000))
+    monkeypatch.setattr(object_cache, "CACHE", memory := ObjectCache(limit_bytes=4_000_000))
     store = MemoryStore()
     for number in range(6):
         store.put(names.committed(str(number)), SHAPES["many short paths"]())  # 0.4 MB; 1.9 MB in memory

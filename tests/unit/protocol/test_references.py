@@ -16,6 +16,7 @@ from dbio_commit import CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.inspect import inspect_transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
@@ -24,7 +25,6 @@ from dbio_commit.protocol.references import refer, resolve
 from dbio_commit.protocol.state import live_files
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.inspect import inspect_transaction
 from tests.builders import NOW, OLD, World, data, marker
 from tests.writers import contents, data_files, live, stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table

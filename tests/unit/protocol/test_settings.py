@@ -542,7 +542,7 @@ def test_a_setting_of_before_that_no_writer_takes_hinders_no_change_of_another_o
 ) -> None:
     write(table, schema=columns("id", "note"))
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.upkeep.settings._refuse_unfit", lambda *args, **more: None)
+        patch.setattr("dbio_commit.maintenance.settings._refuse_unfit", lambda *args, **more: None)
         table.set({"check.a": "idd > 0", "generated.note": "x"})
     table.set({"check.b": "id > 0", "statistics.id": "off"})
     table.set({"check.a": "", "generated.note": ""})

@@ -24,12 +24,12 @@ from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.pruning import Comparison, value_of
 from dbio_commit.data.statistics import bounds
 from dbio_commit.data.where import parse_where
+from dbio_commit.maintenance.publish.delta_schema import bound_text, delta_schema
 from dbio_commit.protocol import partition_values
 from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.types import BY_NAME, TYPES, Family, Type, is_partition, type_of, widens, widest
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.ship import batches, packed
-from dbio_commit.upkeep.publish.delta_schema import bound_text, delta_schema
+from dbio_commit.spark.transfer import batches, packed
 from tests.spark_columns import check_writable
 
 

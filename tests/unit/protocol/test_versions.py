@@ -25,8 +25,8 @@ from dbio_commit.protocol.versions import (
     AppVersion,
     Versions,
     add_up,
-    fate_of,
     only_highest,
+    outcome_of,
     parse_version,
     refuse_new_id,
 )
@@ -63,10 +63,12 @@ def test_ranges_hold_what_was_committed_and_nothing_else(first: set[int], then: 
 def test_a_version_is_committed_once_and_a_number_only_above_the_highest(
     known: set[int], number: int, any_order: bool
 ) -> None:
-    fate = fate_of(App(id="a", version=number, any_order=any_order), {"a": versions_of(*known), "b": versions_of(99)})
-    assert (fate == "committed") == (number in known)
-    assert (fate == "new") == (number not in known and (any_order or number > max(known)))
-    assert fate != "unknown"
+    outcome = outcome_of(
+        App(id="a", version=number, any_order=any_order), {"a": versions_of(*known), "b": versions_of(99)}
+    )
+    assert (outcome == "committed") == (number in known)
+    assert (outcome == "new") == (number not in known and (any_order or number > max(known)))
+    assert outcome != "unknown"
 
 
 def test_the_versions_of_each_application_are_its_own_and_go_on_from_those_of_a_checkpoint() -> None:
@@ -78,16 +80,16 @@ def test_the_versions_of_each_application_are_its_own_and_go_on_from_those_of_a_
 def test_of_an_earlier_checkpoint_lower_versions_are_unknown_in_any_order() -> None:
     known = {"a": add_up([marker(app=App(id="a", version=7))], before={"a": only_highest(9)})["a"]}
     for any_order in (False, True):
-        fates = [fate_of(App(id="a", version=it, any_order=any_order), known) for it in (6, 7, 8, 9, 10)]
-        assert fates == ["unknown", "committed", "unknown", "committed", "new"]
+        outcomes = [outcome_of(App(id="a", version=it, any_order=any_order), known) for it in (6, 7, 8, 9, 10)]
+        assert outcomes == ["unknown", "committed", "unknown", "committed", "new"]
 
 
 def test_of_too_many_ranges_the_lowest_are_unknown() -> None:
     with patch.object(versions, "MOST_RANGES", 3):
         found = versions_of(1, 3, 5, 7, 8)
     assert (found.ranges, found.known_from) == (((3, 3), (5, 5), (7, 8)), 3)
-    assert fate_of(App(id="a", version=1, any_order=True), {"a": found}) == "unknown"
-    assert fate_of(App(id="a", version=4, any_order=True), {"a": found}) == "new"
+    assert outcome_of(App(id="a", version=1, any_order=True), {"a": found}) == "unknown"
+    assert outcome_of(App(id="a", version=4, any_order=True), {"a": found}) == "new"
 
 
 RANGES_BY_ID = st.dictionaries(st.sampled_from("abcde"), st.sets(st.integers(0, 60), min_size=1), min_size=1)
@@ -109,8 +111,8 @@ def test_of_too_many_ranges_of_all_applications_the_lowest_of_the_longest_are_fo
         assert it.known_from == (it.ranges[0][0] if it.ranges != whole[id].ranges else 0)
         if it.ranges != whole[id].ranges:  # no other has more, but for what does not come out even
             assert lengths[id] == max(lengths.values())
-        fate = fate_of(App(id=id, version=other, any_order=True), found)
-        assert fate == "unknown" or (fate == "committed") == (other in told[id])
+        outcome = outcome_of(App(id=id, version=other, any_order=True), found)
+        assert outcome == "unknown" or (outcome == "committed") == (other in told[id])
 
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -9,10 +9,10 @@ import pytest
 
 from dbio_commit import DbioError, StoreError, Table
 from dbio_commit.log.frames import ahead, reading
+from dbio_commit.maintenance.publish.reading import read_lines, read_whole
 from dbio_commit.store.copying import copy_object
 from dbio_commit.store.upload import Download
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.publish.reading import read_lines, read_whole
 
 ROWS = pa.table({"id": range(1000), "v": [f"value {n}" for n in range(1000)]})
 

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.upkeep.compact.options import CompactOptions
+from dbio_commit.maintenance.compact.options import CompactOptions
 from vacuum import VacuumOptions
 from vacuum.config import CompactConfig, Config, HttpConfig, TableConfig, read_config, secrets
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dbio_commit.maintenance.compact.options import CompactOptions
+from dbio_commit.maintenance.compact.report import CompactReport, LeftFiles
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.compact.report import CompactReport, LeftFiles
-from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum import Failure, VacuumOptions, VacuumReport
 from vacuum import worker as worker_module
 from vacuum.process import Job, Task, written

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import StoreError, Table
+from dbio_commit.maintenance.vacuum.report import RunSummary
 from dbio_commit.protocol import names
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.vacuum.report import RunSummary
 from tests.faults import once
 from tests.writers import stage, write
 from vacuum import worker as worker_module

@@ -19,10 +19,10 @@ from structlog.testing import capture_logs
 from dbio_commit import Table
 from dbio_commit.base.texts import label
 from dbio_commit.feed.streams import StreamLag
+from dbio_commit.maintenance.report import page as page_module
+from dbio_commit.maintenance.report.health import TableHealth, look
+from dbio_commit.maintenance.vacuum.report import RunSummary, in_short
 from dbio_commit.protocol import names
-from dbio_commit.upkeep.report import page as page_module
-from dbio_commit.upkeep.report.health import TableHealth, look
-from dbio_commit.upkeep.vacuum.report import RunSummary, in_short
 from tests.unit.vacuum.test_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
 from vacuum import Failure
 from vacuum import process as process_module

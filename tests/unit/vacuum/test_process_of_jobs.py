@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.spark.ship.items import ForItems
-from dbio_commit.upkeep.vacuum import work
+from dbio_commit.maintenance.vacuum import workers
+from dbio_commit.spark.transfer.items import ForItems
 
 ROOT = Path(__file__).parents[3]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -63,9 +63,9 @@ def test_so_do_commands(beside: Path, command: str) -> None:
 def test_what_goes_to_executors_names_only_modules_of_dbio_commit() -> None:
     """There, what lies where the worker happens to run comes first."""
     table = dbio.Table("lake")
-    for function in (work.list_below, work.delete):
+    for function in (workers.list_below, workers.delete):
         text = pickle.dumps(ForItems(partial(function, table.store)), protocol=0)
-        assert b"cdbio_commit.upkeep.vacuum.work" in text
+        assert b"cdbio_commit.maintenance.vacuum.workers" in text
         assert b"cvacuum" not in text
 
 

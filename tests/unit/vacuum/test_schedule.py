@@ -23,13 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from dbio_commit import AccessDeniedError, StoreError, Table
+from dbio_commit.maintenance.compact.options import CompactOptions
+from dbio_commit.maintenance.report.health import look
+from dbio_commit.maintenance.vacuum.report import RunSummary, in_short
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
-from dbio_commit.upkeep.compact.options import CompactOptions
-from dbio_commit.upkeep.report.health import look
-from dbio_commit.upkeep.vacuum.report import RunSummary, in_short
 from tests.builders import World, data, marker
 from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.commit.write.files import write_files
 from dbio_commit.data import arrow
-from dbio_commit.spark.ship.arrow import with_decimals
+from dbio_commit.spark.transfer.arrow import with_decimals
 from tests.task_sink import DirectorySink, batch, spec, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

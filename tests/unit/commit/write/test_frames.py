@@ -14,7 +14,7 @@ import pytest
 import dbio_commit as dbio
 from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write import frames as module
-from dbio_commit.commit.write import lanes
+from dbio_commit.commit.write import parallel
 from dbio_commit.data import frames
 from dbio_commit.data.footers import has_old_calendar, spark_version
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -400,7 +400,7 @@ def test_a_replacement_by_partitions_reads_no_file_and_conflicts_as_a_delete_doe
         def first(*args: Any) -> Any:
             monkeypatch.undo()
             write()
-            return lanes.write_rows(*args)
+            return parallel.write_rows(*args)
 
         monkeypatch.setattr("dbio_commit.data.rows.open_file", None)
         monkeypatch.setattr("dbio_commit.commit.write.rewrite.write_rows", first)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dbio_commit as dbio
 from dbio_commit.commit.write.key_index import KeyIndex
-from dbio_commit.commit.write.lanes import write_rows
+from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.unit.commit.write.test_rewrite import metrics, recorded, rows_from, texts
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from dbio_commit.spark.write.actions import RowAction
 from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructType
@@ -21,10 +22,9 @@ from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.write.copied import OldFiles
-from dbio_commit.spark.write.fates import Fate
 from dbio_commit.spark.write.plan import WritePlan, plan_write
+from dbio_commit.spark.write.run import map_with_actions
 from dbio_commit.spark.write.task import map_in_arrow
-from dbio_commit.spark.write.written import map_with_fates
 
 PICKLER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark does
 SCHEMA = StructType().add("id", LongType())
@@ -89,9 +89,9 @@ def test_a_task_that_reads_old_files_and_writes_new_ones_and_changes_opens_the_t
     )
     opened.clear()
     nothing = pa.array([None], pa.int64())
-    arrays: list[Any] = [pa.array([7], pa.int64()), pa.array([int(Fate.INSERTED)], pa.int8()), nothing, nothing]
-    sent = pa.record_batch(arrays, names=["id", "fate", "file", "place"])
-    [lines] = run(map_with_fates(spec, iter, Constraints(), old, True), [sent])
+    arrays: list[Any] = [pa.array([7], pa.int64()), pa.array([int(RowAction.INSERTED)], pa.int8()), nothing, nothing]
+    sent = pa.record_batch(arrays, names=["id", "action", "file", "place"])
+    [lines] = run(map_with_actions(spec, iter, Constraints(), old, True), [sent])
     assert [line["file"] is not None for line in lines.to_pylist()] == [True, True, False, False]  # rows, and changes
     assert opened == [str(tmp_path)]
 

@@ -1,0 +1,45 @@
+"""A table as a write needs it: its store, and what every write to it has in common. Needs no pyarrow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.commit.provenance import SparkRun
+from dbio_commit.data.footers import Inspector
+from dbio_commit.protocol import names
+from dbio_commit.protocol.settings import Settings
+from dbio_commit.store import Store
+
+FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
+"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
+that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteContext:
+    """A table as a write needs it."""
+
+    store: Store
+    clock: Clock
+    follow_up: FollowUp
+    """Is called after the commit."""
+    inspector: Inspector | None = None
+    """Reads the footers of new files before the commit. None takes the files as they are."""
+    limits: names.PathLimits | None = None
+    """How long the path of a partition may be."""
+    run: SparkRun | None = None
+    """The Spark application that writes; None outside of Spark."""
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+
+_LONGEST_FILE_NAME = 160
+"""Of a data file, in bytes; a high estimate."""
+
+
+def path_limits(*, is_disk: bool, root: str) -> names.PathLimits:
+    """How long the path of a partition may be, by the limits of Linux file systems and of keys in object stores."""
+    name, path = (255, 4095) if is_disk else (1024, 1024)
+    return names.PathLimits(component=name, path=path - len(f"{root}/".encode()) - _LONGEST_FILE_NAME)

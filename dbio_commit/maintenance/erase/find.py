@@ -1,0 +1,118 @@
+"""Finds the files and markers that may have something of rows which fulfil a condition. Reads, and changes nothing."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.packages import require
+from dbio_commit.base.progress import Progress
+from dbio_commit.data.pruning import Condition, column_types, prune
+from dbio_commit.log.listing import read_markers
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.vacuum.workers import chunks
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, added_sizes
+from dbio_commit.store import Store
+
+_FILES_AT_ONCE = 64
+"""How many files are read before it is asked whether one was found."""
+
+_MARKERS_AT_ONCE = 500
+
+
+class Finder:
+    """Which files may hold rows that fulfil the condition, by partitions and statistics, and then by the rows."""
+
+    def __init__(self, store: Store, schema: Mapping[str, Any], where: str, time_zone: str | None) -> None:
+        """Raises InvalidInputError if this is no condition on columns of the table; MissingPackageError."""
+        require("sqlglot", what="erase")
+        from dbio_commit.data.where import parse_where
+
+        self._store, self._schema, self._types = store, schema, column_types(schema)
+        self._condition: Condition = parse_where(where, schema, zone=time_zone)
+        self.columns = [it for it in dict.fromkeys(self._condition.columns()) if it in self._types]
+        """The columns of the condition, as far as it is understood."""
+
+    def by_facts(self, files: Sequence[DataFile], commits: Iterable[Decided]) -> Sequence[DataFile]:
+        """The files that may hold such rows, by their partitions and by the statistics in these commits."""
+        return prune(files, commits, self._condition, self._types)
+
+    def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """The files that may hold such rows, by their rows. What is gone, or cannot be read, may have held some."""
+        from dbio_commit.data.rows import WHOLE_BYTES, held_bytes
+
+        held = self._store.ahead(self._may_hold, files, held_bytes(files), size_bytes=WHOLE_BYTES)
+        return [file for file, holds in zip(files, held, strict=True) if holds]
+
+    def _may_hold(self, file: DataFile) -> bool:
+        from dbio_commit.data.columns import arrow_schema
+        from dbio_commit.data.exact import may_match
+        from dbio_commit.data.rows import open_file, open_parquet, read_rows
+
+        if not self.columns or not self._types.keys() >= {*self._condition.columns()}:
+            return True
+        wanted = {**self._schema, "fields": [it for it in self._schema["fields"] if it["name"] in self.columns]}
+        where = self._store.url_of(file.path)
+        try:
+            target = arrow_schema(wanted, where=where)
+            with open_file(self._store, file) as source:
+                rows = read_rows(open_parquet(source, where), target, partition=file.partition, where=where)
+                return any(may_match(batch, self._condition) for batch in rows)
+        except (ObjectNotFoundError, InvalidInputError):
+            return True
+
+    def names_values(self, layouts: Iterable[Sequence[str]]) -> bool:
+        """Whether the names of directories have values of the condition's columns."""
+        used = {column.lower() for column in self.columns}
+        return not self.columns or any(column.lower() in used for layout in layouts for column in layout)
+
+
+def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, phase: str) -> Iterator[DataFile]:
+    """Those of the files that may hold such rows, by their rows: some files at a time."""
+    left, done = iter(files), 0
+    while some := [*islice(left, _FILES_AT_ONCE)]:
+        progress(phase, done, len(files))
+        yield from finder.by_rows(some)
+        done += len(some)
+    progress(phase, done, len(files))
+
+
+def removed_files(commits: Iterable[Decided], live: Collection[str]) -> list[DataFile]:
+    """The files of a slice that commits removed, each with the transaction that added it."""
+    commits = list(commits)
+    removed = {path for commit in commits for path in commit.marker.removed if path not in live}
+    found: dict[str, DataFile] = {}
+    for commit in commits:
+        for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True):
+            if path in removed:
+                found[path] = _file(path, size, commit.tid)
+    return [found.get(path) or _file(path, UNKNOWN_SIZE, None) for path in sorted(removed)]
+
+
+def _file(path: str, size: int, tid: str | None) -> DataFile:
+    return DataFile(path, size, tid, names.parse_partition(names.split(path)[0]))
+
+
+def forgetful_markers(store: Store, snapshot: Snapshot, finder: Finder) -> set[str]:
+    """The covered transactions whose commit markers are still there and name files that may have held such rows, and
+    that a checkpoint has forgotten. Their statistics, and their names, are all that is left of these files."""
+    marked = sorted(snapshot.log.committed.keys() & snapshot.checkpoint.covered)
+    names_values = finder.names_values(snapshot.layouts)
+    found: set[str] = set()
+    for tids in chunks(marked, _MARKERS_AT_ONCE):
+        known = {it.tid: it.marker for it in snapshot.whole({*tids})}
+        entries = [snapshot.log.committed[tid] for tid in tids]
+        markers = read_markers(store, entries, scope=Scope.TABLE).valid
+        for tid, entry in zip(tids, entries, strict=True):
+            if (marker := markers.get(entry.path)) is None:
+                continue
+            added, removed = ({*known[tid].added}, {*known[tid].removed}) if tid in known else (set(), set())
+            lost = [_file(path, UNKNOWN_SIZE, tid) for path in marker.added if path not in added]
+            if names_values:
+                lost += [_file(path, UNKNOWN_SIZE, None) for path in marker.removed if path not in removed]
+            if lost and finder.by_facts(lost, [Decided(entry.modified, tid, marker)]):
+                found.add(tid)
+    return found

@@ -1,1 +1,0 @@
-"""A table published as an Iceberg table of version 2: metadata, manifests, and their upkeep."""
