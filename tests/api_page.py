@@ -255,7 +255,7 @@ CLASSES = ["Table", "Snapshot", "Transaction", "Commit", "DataFile", "FileInfo",
 
 _INTRODUCTION = """# API of `dbio_commit`
 
-[REFERENCE.md](REFERENCE.md) explains what to use for which task.
+[Reference](REFERENCE.md) says which page explains each function, and [README](../README.md#where-to-go) has the tasks.
 
 The examples say `import dbio_commit as dbio`. Functions, the classes in section [Classes](#classes) and errors are
 imported from `dbio_commit`. Other classes are only returned, and options are plain values: for annotations, import
