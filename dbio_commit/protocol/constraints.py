@@ -1,7 +1,7 @@
 """What the rows of a table must be like by its settings: constraints, generated columns, defaults. Pure.
 
 Their SQL is the part of Spark's that `expressions` allows. Rows are checked in `spark/write/constraints`, without
-Spark in `data/row_checks`, and by statistics in `data/proof`.
+Spark in `data/row_checks`, and by statistics in `data/conditions/proof`.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

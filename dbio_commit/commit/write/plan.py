@@ -18,8 +18,8 @@ from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data import mapping as rules
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.proof import refuse_unprovable
 from dbio_commit.data.mapping import ColumnMapping, Schema
-from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot

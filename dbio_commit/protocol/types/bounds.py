@@ -1,7 +1,7 @@
 """The bounds of a column's values as markers record them, by kind of type (PROTOCOL.md 7.3). Pure.
 
-A type gets its form from the table of types. `data/statistics` reads Parquet's bounds from footers, `data/pruning`
-compares bounds with conditions.
+A type gets its form from the table of types. `data/statistics` reads Parquet's bounds from footers, and
+`data/conditions/pruning` compares bounds with conditions.
 """
 
 import math
