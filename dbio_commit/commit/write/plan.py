@@ -82,7 +82,7 @@ class WritePlan:
 
         If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
         """
-        if not self.target.is_table:
+        if not self.target.records_columns:
             return None
         own = self.target.metadata.schema
         return own if own is not None and rules.same_schema(own, self.commented) else self.commented
@@ -171,7 +171,7 @@ def plan_write(
         table=None if sets_columns else current,
         merge=options.merge_schema,
         # A plain directory has no record of a column that is wider than in some files.
-        widen=target.is_table and widens,
+        widen=target.records_columns and widens,
         replaced=current,
         may_lack=may_lack,
         by_value=by_value,
@@ -180,7 +180,7 @@ def plan_write(
     rules.check_writable(mapping.schema, columns)
     constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
     sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
-    if not target.is_table:
+    if not target.records_columns:
         _refuse_timestamps(mapping.schema, columns, url)
     if context.limits:
         names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything exists
