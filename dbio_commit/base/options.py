@@ -29,7 +29,7 @@ def plain_mode(mode: Mode) -> Mode:
 
 def check_replaced(mode: Mode, condition: object) -> None:
     """Raises InvalidInputError if a condition that rows are replaced by is given in another mode than "overwrite"."""
-    if condition is not None and mode != "overwrite":
+    if condition is not None and plain_mode(mode) != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
 
 
