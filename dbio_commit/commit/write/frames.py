@@ -50,6 +50,7 @@ def write_frame(
             partition_by=partition_by,
             options=options,
             commit=commit,
+            rewrites=replaced is not None,
             may_lack=True,
             by_value=True,
         )

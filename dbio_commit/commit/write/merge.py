@@ -95,7 +95,14 @@ class _Merge:
         _refuse_lacking(takes_all, own, source.columns, Constraints.of(snapshot.settings))
         columns = sides.common if takes_all else own
         plan = plan_write(
-            context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
+            context,
+            columns,
+            mode="append",
+            partition_by=None,
+            options=WriteOptions(),
+            commit=commit,
+            rewrites=True,
+            by_value=True,
         )
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         self._on, self._match = on, match

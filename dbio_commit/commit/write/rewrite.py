@@ -92,12 +92,15 @@ class Rewrite:
     def of_rows(cls, context: WriteContext, commit: CommitOptions) -> Self:
         """A rewrite whose rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
         snapshot, columns = snapshot_to_rewrite(context)
-        plan = plan_write(context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
+        options = WriteOptions()
+        plan = plan_write(
+            context, columns, mode="append", partition_by=None, options=options, commit=commit, rewrites=True
+        )
         return cls.of(plan, snapshot)
 
     @classmethod
     def of(cls, plan: WritePlan, snapshot: Snapshot | None) -> Self:
-        """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+        """`plan` is that of a rewrite with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
         refuse_directory(plan.target.scope, plan.context.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
             raise InvalidInputError(
@@ -220,8 +223,7 @@ class Rewrite:
         The commit is refused if meanwhile rows came for which `depends_on` may hold.
         """
         context, target, known = self.plan.context, self.target, self.rows_of(partial)
-        plan = self.plan.as_rewrite()
-        with plan.begin() as transaction, self._changes() as (changes, changed):
+        with self.plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
             transaction.goes_by(
                 Read(
@@ -243,9 +245,9 @@ class Rewrite:
             written: list[FileInfo] = []
             try:
                 with closing(opened_ahead(context.store, partial, self._files.again)) as opened:
-                    written += write_rows(plan, transaction, rows(opened))
+                    written += write_rows(self.plan, transaction, rows(opened))
                 if changed is not None and changed.any and (whole or partial):
-                    files = write_rows(plan, transaction, changed.batches(), of_changes)
+                    files = write_rows(self.plan, transaction, changed.batches(), of_changes)
                     # No reader skips change files by statistics.
                     written += [replace(info, statistics=None) for info in files]
             except BaseException:
@@ -282,7 +284,7 @@ def delete_rows(context: WriteContext, where: Where, *, time_zone: str | None, c
 def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
     """Replaces the rows for which the condition holds by those of the frame, for which it must hold, too.
 
-    `plan` is the plan of an append of the frame. Raises what `Table.write` raises.
+    `plan` is that of a rewrite with the columns of the frame. Raises what `Table.write` raises.
     """
     snapshot = read_snapshot(plan.context.store, plan.context.clock) if plan.target.scope else None
     rewrite = Rewrite.of(plan, snapshot)
