@@ -12,7 +12,7 @@ Compression = Literal["snappy", "zstd", "gzip", "none"]
 """The compression of the Parquet files that are written."""
 
 Isolation = Literal["write_serializable", "serializable"]
-"""What a rewrite does if others append rows while it runs that it would have changed.
+"""What a rewrite does if others meanwhile append rows that it would have changed.
 
 "write_serializable" leaves such rows as they are; "serializable" makes them a conflict. Rows of other rewrites and
 overwrites always conflict. The names are Delta's.
@@ -50,7 +50,8 @@ def records_provenance() -> bool:
 
 
 def checkpoint_every() -> int:
-    """After about how many commits a writer writes a checkpoint. It keeps reads fast if nobody vacuums the table.
+    """After about how many commits a writer writes a checkpoint. Checkpoints keep reads fast if nobody vacuums the
+    table.
 
     64 by default; 0 is never. Raises InvalidInputError if the environment variable is no number.
     """

@@ -21,7 +21,7 @@ tombstone."""
 
 
 class Follower:
-    """Reads the current history, again and again. A call that finds nothing new takes one LIST, or two on Azure."""
+    """Reads the history of a table repeatedly. A call that finds nothing new takes one LIST, or two on Azure."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
