@@ -1,4 +1,4 @@
-"""The live files of a state, in the order of the times of their commits, and what some files add up to. Pure."""
+"""The live files of a state, in the order of the times of their commits, and totals of files. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 
 
 class Totals(NamedTuple):
-    """What some files add up to."""
+    """The number of some files, and their size together in bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -31,11 +31,11 @@ class FilesInOrder(ABC):
 
     @abstractmethod
     def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        """Those from one place in the order to another."""
+        """The files from place `start` in the order up to `stop`, which is not included."""
 
     @abstractmethod
     def bytes_from(self, start: int) -> int:
-        """The size of those from a place on."""
+        """The size of the files from a place on, in bytes."""
 
 
 class FilesInMemory(FilesInOrder):
@@ -53,5 +53,5 @@ class FilesInMemory(FilesInOrder):
 
     @cached_property
     def _sizes(self) -> Sequence[int]:
-        """For each place, the size of all files before it; and of all files."""
+        """For each place the size of all files before it, and at last that of all files."""
         return [*accumulate((max(file.size, 0) for file in self._files), initial=0)]
