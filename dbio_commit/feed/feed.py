@@ -164,9 +164,9 @@ class Feed:
         return Lag(had.rest_count(), left.files, left.bytes, had.rest_since())
 
     def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[FileChange]]]:
-        """The commits from a first to a last one, inclusive, each with what the stream would read of it.
+        """The commits from `start` to `end`, inclusive, each with the changes that the stream would read.
 
-        The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
+        `end` is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
         """
         self._check(start)
         commits = [*self._rest(start)]
@@ -324,7 +324,7 @@ class Feed:
             yield FileChange(file, "insert", str(file.tid), commits[places[str(file.tid)]].modified)
 
     def _state(self, at: Position) -> FilesInOrder:
-        """The files that were live after exactly the commits that the position has had."""
+        """The files that were live after exactly the commits that the position includes."""
         found = self._history.state(self._had(at))
         if at.part and at.part.files != len(found):
             raise HistoryLostError(

@@ -92,8 +92,8 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
         return frozenset(self.tids)
 
     def count_watched(self, times: Sequence[datetime], count: int | None = None) -> tuple[int, int]:
-        """Counts commits by the first `count` of these ascending times: how many are as old as those in `commits`, and
-        how many as those in `older`."""
+        """Of commits with the first `count` of these ascending times: the number that `commits` counts, and the number
+        that `older` counts."""
         older = bisect_right(times, _before(self.until, WATCHED), 0, count)
         return bisect_right(times, self.until, 0, count) - older, older
 

@@ -92,7 +92,7 @@ class Store(ManyCalls, ABC):
         """
 
     def list_log_from(self, name: str, prefix: str) -> list[Entry]:
-        """Of what `list_log` returns for the prefix: the object of this name and those whose names sort after it."""
+        """As `list_log` for one prefix, without objects whose names sort before `name`."""
         return [entry for entry in self.list_log(prefix) if entry.path >= name]
 
     lists_all_names: ClassVar[bool] = False
@@ -239,10 +239,10 @@ class Store(ManyCalls, ABC):
         """Copies an object of another store, or of this one, within the service: its bytes do not pass through this
         process.
 
-        The copy appears at once, as from `open_write`. False if nothing was copied; then copy the bytes. Reasons are
-        stores of different services, a service that does not copy, and a refusal, for example if the credentials of
-        this store may not read the source. S3 and Google copy in one bucket, and between buckets of one endpoint, Azure
-        within one storage account. If the process is killed, Azure may leave an object that is not whole.
+        The copy appears at once, as from `open_write`. False if nothing was copied; then copy the bytes. The stores may
+        be of different services, or the service may not copy objects. Or it refused, for example since the credentials
+        of this store may not read the source. S3 and Google copy in one bucket, and between buckets of one endpoint,
+        Azure within one storage account. If the process is killed, Azure may leave an object that is not whole.
         """
         return False
 

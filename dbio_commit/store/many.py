@@ -32,7 +32,7 @@ class CallsAhead(Generic[_T]):
         return bool(self._calls)
 
     def has_room(self, size: int) -> bool:
-        """Whether a call may follow that holds so many bytes."""
+        """Whether another call may begin, if it holds `size` bytes."""
         count = len(self._calls)
         return count < self._few or (count < self._most and self._held_bytes + size <= self._size_bytes)
 
