@@ -54,8 +54,7 @@ class ManualClock(Clock):
 
 
 Step = Callable[[str, str], None]
-"""A function that is called with an operation ("get", "put_if_absent", ...) and a path. What it raises reaches the
-store's caller."""
+"""Called with an operation ("get", "put_if_absent", ...) and a path. What it raises reaches the store's caller."""
 
 
 class MemoryStore(Store):

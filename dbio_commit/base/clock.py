@@ -12,8 +12,7 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 
 
 def is_of_a_clock(time: datetime) -> bool:
-    """Whether a clock can show this time: its year is from FIRST_YEAR to LAST_YEAR. A century can then be added or
-    subtracted."""
+    """Whether a clock can show this time: a year from FIRST_YEAR to LAST_YEAR. A century may be added or subtracted."""
     return FIRST_YEAR <= time.year <= LAST_YEAR
 
 
@@ -46,7 +45,7 @@ class Clock:
         return _boot()
 
     def moment(self) -> Moment:
-        """The present, for `seconds_since` and `is_within`."""
+        """Now, for `seconds_since` and `is_within`."""
         return Moment(wall=self.now(), monotonic_s=self.monotonic(), boot=self.boot())
 
     def seconds_since(self, moment: Moment) -> float:
@@ -59,8 +58,7 @@ class Clock:
         return (self.now() - moment.wall).total_seconds()
 
     def is_within(self, moment: Moment, duration_s: float) -> bool:
-        """Whether at most `duration_s` have passed since the moment, by both clocks: one may have stopped. False after
-        a restart."""
+        """Whether at most `duration_s` have passed, by both clocks: one may have stopped. False after a restart."""
         wall_s = (self.now() - moment.wall).total_seconds()
         return self.boot() == moment.boot and abs(wall_s) <= duration_s and self.seconds_since(moment) <= duration_s
 
@@ -73,7 +71,7 @@ class Clock:
 
 @cache
 def _boot() -> str:
-    """The kernel's id of this start. On a system without one, each process counts as a machine of its own."""
+    """This start's id. Without one, each process counts as a machine of its own."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -27,8 +27,8 @@ def run_interruptible(program: str, load: Callable[[], Callable[[], None]]) -> N
     """Runs the function that `load` imports and returns.
 
     While the function runs, an interrupt unwinds it, so that it aborts what it has begun. Before and after that, an
-    interrupt ends the process at once, and so does a second interrupt. After the unwinding, the process ends even if
-    threads are waiting.
+    interrupt ends the process at once, and so does a second one. After the unwinding the process ends, even if threads
+    wait.
     """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         load()()  # as under nohup: interrupts are handled or ignored already

@@ -53,6 +53,6 @@ def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
 
 
 def require(package: str, *, what: str, extra: str | None = None) -> Any:
-    """Imports the package and returns it. Raises MissingPackageError, as `needs` does."""
+    """Imports and returns the package. Raises MissingPackageError, as `needs`."""
     with needs(what, extra=extra):
         return import_module(package)

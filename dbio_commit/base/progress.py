@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int | None], None]
-"""A function that is called with the phase, such as "listing", how much is done, and the total (None if it is not
-known)."""
+"""Called with the phase, such as "listing" or "deleting", how much is done, and the total (None if it is not known)."""
 
 
 def silent(phase: str, done: int, total: int | None) -> None:

@@ -67,8 +67,8 @@ def redact(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether the value after this name in a text, as in `name=value`, is a secret. Narrower than `is_secret_name`,
-    since many keys in texts are no secrets."""
+    """Whether the value after this name in a text is a secret. Narrower than `is_secret_name`: many keys in texts are
+    none."""
     return _SECRET_NAME.search(_in_words(name)) is not None
 
 
@@ -155,7 +155,7 @@ class _View:
 
     body: bytes
     places: Sequence[int]
-    """For each byte its place in the original text, and at last the end of that text."""
+    """The place of each byte in the original text, and of its end."""
 
 
 def _views(body: bytes) -> Iterator[_View]:
@@ -227,7 +227,7 @@ def _secrets_of(body: bytes, given: "re.Pattern[bytes] | None") -> Iterator[_Spa
 
 @lru_cache(maxsize=64)
 def _pattern(secrets: frozenset[str]) -> "re.Pattern[bytes] | None":
-    """A pattern that finds each secret, also if they overlap; None if there are none."""
+    """A pattern that finds each secret, also if they overlap."""
     forms = {form for it in secrets for form in (it, unquote(it), it.replace(" ", "+")) if form}
     each = sorted((form.encode(errors="surrogatepass") for form in forms), key=len, reverse=True)
     return re.compile(b"(?=(%s))" % b"|".join(map(re.escape, each))) if each else None
@@ -251,14 +251,13 @@ _RULES = [
         _OF_SERVICES,
     )
 ]
-"""Patterns of texts with the form of a secret, which is the first group. To stay linear, no pattern begins anew at each
-character that it has read."""
+"""Patterns of secrets, each with the secret as its first group. None begins anew at each character that it has read."""
 
 # --- by a name in a text ------------------------------------------------------------------------------------------
 
 _ONE_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_-]")
 _NAME_BYTES = 200
-"""Of a longer name, only the last bytes are looked at."""
+"""Of a longer name, the last bytes count."""
 
 
 def _in_words(name: str) -> str:

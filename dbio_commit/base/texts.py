@@ -55,7 +55,7 @@ def command(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """The word, quoted. If `shlex` could not keep it on one line, it has the form $'...' of bash and zsh.
+    """The word, quoted: in the form $'...' of bash and zsh if `shlex` cannot keep it on one line.
 
     There is no quote inside, so a shell that does not know this form still reads one word.
     """

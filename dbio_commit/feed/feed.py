@@ -26,7 +26,7 @@ class Wanted:
     """The options of a stream."""
 
     changes: bool = False
-    """Whether it also reads removed rows. Each row is then marked as added or removed."""
+    """Whether it reads removed rows, too. Each row is then marked as added or removed."""
     skip_change_commits: bool = False
     """Whether it skips commits that remove rows, with the files that they add."""
     ignore_changes: bool = False
@@ -148,7 +148,7 @@ class Feed:
         return found
 
     def lag(self, at: Position | Start) -> Lag:
-        """What the stream has not read at a position, without regard to its options."""
+        """What is left after a position, whatever the stream's options."""
         history, had = self._history, self._had(at)
         if isinstance(at, Start) and at.begin == "state":
             left = _totals_of(history.state(history.timeline.all()), 0)
@@ -359,8 +359,7 @@ _REMEMBERED = HISTORY - timedelta(days=1)
 
 
 def _done(at: Position | Start, tid: str | None, files: int | None = None) -> int:
-    """How many files of the commit `tid`, or of the state if it is None, have been read. `files` is how many it has
-    now."""
+    """How many files of the commit, or of the state if `tid` is None, were read. `files` is how many it has now."""
     if not isinstance(at, Position) or not at.part or at.part.tid != tid:
         return 0
     if files is not None and at.part.files != files:

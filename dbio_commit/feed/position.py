@@ -69,13 +69,13 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     redated_until: datetime | None = None
     """`redated_until` of the history. It differs if the table was copied again, or if an earlier commit came late."""
     until: datetime = written(_NEVER)
-    """All commits up to this time were read, by the times of their markers."""
+    """All commits up to this time were read."""
     commits: Count = written(0)
     """How many of these commits are from the 7 days before `until` (WATCHED). If a later history has more, a commit
     came late."""
     older: Count = written(0)
-    """How many of these commits are older. Checkpoints forget them at some time. More can only appear if a clock was
-    set far back."""
+    """How many of these commits are older. Checkpoints forget them in time. More can only appear if a clock was set far
+    back."""
     tids: Sequence[str] = written([])
     """The tids of the commits after `until` that were read."""
     part: CommitPart | None = None

@@ -90,7 +90,7 @@ def _changes(history: History, commit: Decided, changes: Sequence[FileChange]) -
 
 
 def _rows_of(metrics: Mapping[str, int], what: str) -> int:
-    """The number of rows in the metrics of a merge, or of another rewrite."""
+    """The rows in the metrics of a merge or of another rewrite."""
     return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
 
 

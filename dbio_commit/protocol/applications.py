@@ -67,10 +67,8 @@ def _unreachable(version: int) -> str:
 
 
 def _unsupported(known: int, commits: list[tuple[App, Decided]], now: datetime) -> str:
-    """Why no writer can have committed the version `known`, which only the checkpoint records; "" if one can.
-
-    A checkpoint forgets only old commits, and a later commit that counts up cannot have a lower version.
-    """
+    """Why no commit can have recorded `known`: only old commits are forgotten, and later ones that count up are not
+    lower."""
     later = [app.version for app, commit in commits if commit.modified > now - HISTORY and not app.any_order]
     if later:
         return f"the checkpoint says {known}, but no commit does, and {max(later)} was committed since"

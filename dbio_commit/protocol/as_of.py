@@ -40,10 +40,10 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
 
 
 def _no_older(edges: Sequence[tuple[int, int]], times: Sequence[datetime]) -> Sequence[datetime]:
-    """For each commit, the latest of its own time and the times of those that must come before it.
+    """For each commit, the latest of its own time and of those that must come before it, by edges from earlier to later
+    ones.
 
-    Edges lead from earlier to later commits. The search begins at the latest time and follows each edge once, even if
-    edges that no writer makes form a circle.
+    The search begins at the latest time and follows each edge once, even in a circle, which no writer makes.
     """
     if all(times[earlier] <= times[later] for earlier, later in edges):
         return times
@@ -112,7 +112,7 @@ class Doubt(NamedTuple):
 
 
 _TOLERANCE = timedelta(hours=1)
-"""The longest time between the moment when a writer makes a marker and the marker's own time."""
+"""The longest time from the making of a marker to the marker's own time."""
 
 _SKEW = timedelta(days=1)
 """How far a writer's clock may be from the store's, if no start marker shows it."""

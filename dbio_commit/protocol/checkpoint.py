@@ -59,8 +59,8 @@ BRING_BACK = (
 """What to do about a checkpoint that cannot be read."""
 
 _RATIO = 100
-"""The most bytes that readers unpack from each byte. File names shrink 10 to 25 times, statistics that are mostly null
-up to 80 times."""
+"""The most bytes that readers unpack from a byte. Names of files shrink 10 to 25 times, sparse statistics up to 80
+times."""
 
 
 def max_unpacked(packed_bytes: int) -> int:
@@ -69,10 +69,8 @@ def max_unpacked(packed_bytes: int) -> int:
 
 
 class CommitsInParts(Sequence[Decided]):
-    """The transactions in the parts of a root checkpoint. Parts are read when they are first needed.
-
-    The argument `news` has newer transactions, which no part has.
-    """
+    """The transactions in the parts of a root, which are read when first needed. `news` are transactions that no part
+    has."""
 
     @abstractmethod
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
@@ -89,7 +87,7 @@ class CommitsInParts(Sequence[Decided]):
 
     @abstractmethod
     def change_files(self) -> Mapping[str, int]:
-        """How many change files each transaction still has, by tid, without those that have none."""
+        """How many change files each transaction still has, by tid."""
 
     @abstractmethod
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
@@ -97,8 +95,7 @@ class CommitsInParts(Sequence[Decided]):
 
     @abstractmethod
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
-        """All transactions and the news, with only the paths in the directories of a `Subtrees`: once for each of
-        `each`."""
+        """All transactions and the news, once for each of these, with only the paths in its directories."""
 
     @abstractmethod
     def weigh(self, tops: Sequence[str]) -> list[float]:
@@ -129,7 +126,7 @@ class Checkpoint:
     """The versions that each application has committed."""
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
-    """States before this time lack files that were removed and vacuumed; None if all states are complete."""
+    """States before this time lack files that were removed and vacuumed; None if no state does."""
     erased_until: datetime | None = None
     """States before this time were erased on purpose; None if nothing was."""
     last_erasure: str | None = None
@@ -150,7 +147,7 @@ class Checkpoint:
     cuts: tuple[Key, ...] = field(default=(), repr=False)
     """The keys that divide the parts of a large table into ranges."""
     state: State | None = field(default=None, repr=False)
-    """Totals of the files in the parts; None without parts."""
+    """Totals of the files in the parts."""
 
     @cached_property
     def covered(self) -> Set[str]:
@@ -268,7 +265,7 @@ class _Doubtful(Body, frozen=True, kw_only=True):
 
 
 class _Header(Body, frozen=True, kw_only=True):
-    """The first line of a body."""
+    """The first line."""
 
     NEWEST: ClassVar[int] = ROOT
 
@@ -316,7 +313,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
 
 class _Line(Body, frozen=True, kw_only=True):
-    """The line of one decided transaction."""
+    """One decided transaction."""
 
     tid: str
     modified: datetime
@@ -390,7 +387,7 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
 
 
 def _younger_half(dropped: Sequence[Dropped]) -> tuple[Dropped, ...]:
-    """The younger half. Parts that one merge dropped stay together, because a rebuild undoes whole merges."""
+    """The younger half: whole merges, as a rebuild takes them back."""
     start = (len(dropped) + 1) // 2
     while start < len(dropped) and (dropped[start].by, dropped[start].into) == (
         dropped[start - 1].by,
@@ -405,8 +402,7 @@ def _root_line(checkpoint: Checkpoint, created: datetime) -> bytes:
 
 
 def _pack_line(line: bytes) -> bytes:
-    """The body with this line. A very repetitive line is compressed less, because readers unpack at most 100 times the
-    bytes."""
+    """The body with this line. A repetitive line is compressed less: readers unpack at most 100 times the bytes."""
     body = b""
     for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):  # the latter packs at most 8 times smaller
         packer = zlib.compressobj(9, wbits=_GZIP, strategy=strategy)
@@ -589,8 +585,8 @@ def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
 
 
 def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
-    """The unpacked body in pieces. It is fed in pieces, too: the decompressor copies what it has not unpacked yet at
-    each call."""
+    """The body, unpacked. It is fed in pieces, too: the decompressor copies what it has not unpacked yet at each
+    call."""
     for start in range(0, len(body) or 1, _PIECE_BYTES):
         packed = body[start : start + _PIECE_BYTES]
         while not unpacker.eof:

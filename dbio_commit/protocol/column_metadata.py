@@ -15,7 +15,7 @@ def known(metadata: Any) -> dict[str, str]:
 
 
 def keep_known(schema: Any) -> Any:
-    """The schema in Spark's JSON, changed in place: its columns and fields keep only comments as metadata."""
+    """The schema in Spark's JSON, changed in place to keep only comments as metadata."""
     waiting = [schema]
     while waiting:  # no recursion: a schema may be deeper than what is left of Python's stack
         part = waiting.pop()

@@ -13,7 +13,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.names import is_tid
 
 MOMENT = timedelta(seconds=2)
-"""The longest settling time of a store: the delay until listings show an object, after the object's own time."""
+"""The longest settling time of a store (PROTOCOL.md 4)."""
 
 
 def etag_of(ordered: Sequence[Decided]) -> str:

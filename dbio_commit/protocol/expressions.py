@@ -400,7 +400,7 @@ class _Reader:
         return token.kind == "word" and token.text not in _RESERVED
 
     def _case(self) -> int:
-        """The size counts the operand of CASE once for each WHEN, as Spark repeats it."""
+        """Counts the operand once for each WHEN: Spark repeats it."""
         self._enter()
         compared, size, branches = 0 if self._is("when") else self._expression(), 1, 0
         while self._takes("when"):

@@ -10,11 +10,11 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 
 
 class Totals(NamedTuple):
-    """The number of some files, and their size together in bytes."""
+    """The number and size of some files."""
 
     files: int = 0
     bytes: int = 0
-    """Without files of unknown size."""
+    """In bytes, without files of unknown size."""
 
     def plus(self, other: "Totals") -> "Totals":
         return Totals(self.files + other.files, self.bytes + other.bytes)
@@ -31,7 +31,7 @@ class FilesInOrder(ABC):
 
     @abstractmethod
     def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        """The files from place `start` in the order up to `stop`, which is not included."""
+        """The files from place `start` to before `stop`."""
 
     @abstractmethod
     def bytes_from(self, start: int) -> int:

@@ -36,7 +36,7 @@ PATHS_AT_ONCE = 100_000
 
 
 class AddedPath(NamedTuple):
-    """The size and rows that a transaction records of a path that it adds."""
+    """The recorded size and rows of an added path."""
 
     size: int
     rows: int | None
@@ -94,7 +94,7 @@ class HistoryInParts(ABC):
 
 @dataclass(frozen=True)
 class History:
-    """The commits of a table, and the files of each."""
+    """The commits of a table."""
 
     url: str
     origin: Origin
@@ -105,8 +105,8 @@ class History:
     """The commits, oldest first, without aborted transactions. Those in parts have no paths: see `whole`."""
     known_since: datetime | None
     redated_until: datetime | None
-    """A copy of the table has given the commits until this time new times. Their order is not known, nor what a stream
-    has read of them."""
+    """A copy gave the commits until this time new times. Their order is not known, nor what a stream has read of
+    them."""
     metadata: Metadata
     now: datetime
     parts: HistoryInParts | None = None
@@ -229,8 +229,7 @@ class History:
         return change.kind != "insert" or path in self._removers or change.tid in self._referring
 
     def _is_surely_new(self, change: FileChange) -> bool:
-        """Whether no transaction in parts names the path: the path has the tid of a transaction that is not in
-        parts."""
+        """Whether no transaction in parts names the path: its name has the tid of one that is not in parts."""
         assert self.parts
         tid = change.tid
         is_own = names.parse_data_file(names.split(change.file.path)[1]) == tid
@@ -273,8 +272,7 @@ class History:
         return found.plus(self.parts.totals(stored)) if self.parts and stored else found
 
     def totals_without(self, had: Had) -> Totals:
-        """The totals of all commits except these. The result is kept, so that the next call only adds or subtracts what
-        differs."""
+        """The totals of all other commits. The result is kept: the next call only adds or subtracts what differs."""
         rank, since = self._totals_since.get("last", (len(self.commits), Totals()))
         if rank <= had.oldest:
             since = since.less(self.totals(self.timeline.ranked(rank, had.oldest)))

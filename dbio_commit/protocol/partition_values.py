@@ -49,7 +49,7 @@ def write(value: TypedValue, kind: str) -> str:
 
 
 def writer(kind: str) -> Callable[[Any], str]:
-    """A function that does what `write` does, for many values of one type."""
+    """A function like `write`, for many values of one type."""
     text_of = _form(kind).write
 
     def write(value: Any) -> str:

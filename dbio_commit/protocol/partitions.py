@@ -29,8 +29,8 @@ def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) ->
 def replaced_files(live: Sequence[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
     """The live files in one of the partitions. A partition is given by some or all partition columns.
 
-    Raises InvalidInputError if it is not certain whether a file is in one. For example, m=01 and m=1 are the same
-    number, but different texts. And readers do not agree on the value of d=1.5 for a decimal(5,2).
+    Raises InvalidInputError if it is not certain whether a file is in one. m=01 and m=1 are the same number, but
+    different texts. Readers do not agree on the value of d=1.5 for a decimal(5,2).
     """
     wanted: dict[tuple[str, ...], set[_Key]] = {}
     for partition in replaced:

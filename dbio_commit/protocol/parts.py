@@ -1,4 +1,4 @@
-"""Parts of a large table's checkpoint: their descriptions, and which parts a new checkpoint merges. Pure.
+"""Parts of a large table's checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
 encodes and reads. The *news* of a root are what differs from the root before it. Format and rules: PROTOCOL.md 7.7 and
@@ -235,8 +235,7 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
 
 
 def plan_cuts_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
-    """The merge after which each part with files lies in one range. Empty if that is so already, or if there are no
-    cuts."""
+    """The merge after which each part with files lies in one range; empty if none is needed."""
     loose = [part for part in parts if part.kind == "files" and _range_of(part, cuts) is None]
     return [Merge(loose, _is_whole(loose, parts), cuts=cuts)] if cuts and loose else []
 

@@ -80,7 +80,7 @@ def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[
 
 
 def _is_before(one: Decided, other: Decided) -> bool:
-    """Whether `one` came before `other`: by their turns, or else by time. DBIO's own writers take no turns."""
+    """Whether `one` came first: by turns, or else by time. DBIO's own writers take no turns."""
     if _turn(one) and _turn(other):
         return _turn(one) < _turn(other)
     return (one.modified, one.tid) < (other.modified, other.tid)

@@ -45,7 +45,7 @@ CLUSTER_BY = "cluster_by"
 """The columns by whose values a compaction divides rows among files."""
 
 MOST_CLUSTER_COLUMNS = 4
-"""The most columns of CLUSTER_BY. A condition on one of four columns still leaves out half of 16 files."""
+"""The most columns of CLUSTER_BY. With four, a condition on one still leaves out half of 16 files."""
 
 PARTITION_COLUMNS = "partition_columns"
 """The layout, if an overwrite has changed it; otherwise it is the descriptor's. Only such an overwrite sets it."""

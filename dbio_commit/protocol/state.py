@@ -59,8 +59,8 @@ HoldsInSome = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
 """Whether one of several files may have wanted rows, by the recorded bounds of columns, and the numbers of rows."""
 
 TOGETHER = 256
-"""`HoldsInSome` decides about this many files before `Holds` decides about each. In a clustered table, files whose
-names follow one another have similar values."""
+"""`HoldsInSome` decides for so many files before `Holds` does for each: in a clustered table, files whose names follow
+one another have similar values."""
 
 
 def in_slices(count: int) -> list[tuple[int, slice]]:

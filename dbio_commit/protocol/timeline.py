@@ -14,8 +14,7 @@ from dbio_commit.protocol.commits import Decided
 
 
 class Timeline:
-    """The commits of a history: each has a *place* in the order of the history, and a *rank* in the order of their
-    times."""
+    """Each commit has a *place* in the order of the history, and a *rank* in the order of times."""
 
     def __init__(self, commits: Sequence[Decided]) -> None:
         self.commits = commits
@@ -64,7 +63,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Had:
-    """The commits of a timeline that a stream has read: the oldest ones, and a few others."""
+    """The commits that a stream has read: the oldest of a timeline, and a few others."""
 
     timeline: Timeline
     oldest: int
@@ -88,15 +87,15 @@ class Had:
         return commit.tid in self.more or self.timeline.rank(commit.tid) < self.oldest
 
     def plus(self, commits: Iterable[Decided]) -> "Had":
-        """The same, with these commits added."""
+        """The same commits and these."""
         return Had.of(self.timeline, self.oldest, self.more | {it.tid for it in commits if not self.has(it)})
 
     def commits(self) -> list[Decided]:
-        """The commits, in the order of the history. Takes longer for a long history."""
+        """These commits, in the order of the history. Takes longer for more."""
         return [commit for commit in self.timeline.commits if self.has(commit)]
 
     def newest(self) -> datetime | None:
-        """The latest time of these commits; None if there are none."""
+        """The latest time of these commits; None without any."""
         return max(self.later_times(), default=self.timeline.times[self.oldest - 1] if self.oldest else None)
 
     def later_times(self) -> list[datetime]:
@@ -119,7 +118,7 @@ class Had:
         return len(self.timeline.commits) - len(self)
 
     def rest_since(self) -> datetime | None:
-        """The earliest time of the commits that were not read; None if there are none."""
+        """The earliest time of the commits that were not read; None without any."""
         timeline = self.timeline
         others = (timeline.commits[timeline.order[rank]] for rank in range(self.oldest, len(timeline.order)))
         return next((it.modified for it in others if it.tid not in self.more), None)

@@ -113,7 +113,7 @@ class _Copies(Lacking):
 
 
 def refuse_copies(here: int) -> None:
-    """Raises `_Copies` if a hard link is a copy: what is written under one name does not appear under the other."""
+    """Raises `_Copies` if a hard link is a copy: what is written to one name does not appear under the other."""
     first, second = (TEMPORARY + uuid4().hex for _ in range(2))
     with open(open_new(here, first), "wb") as file:
         try:

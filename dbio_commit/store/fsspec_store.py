@@ -94,7 +94,7 @@ class FsspecStore(Store):
         raise translated from cause  # outside of `except`, so that the client's error is not its context
 
     def unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
-        """As `call`, but raises ObjectNotFoundError if access to an absent object is refused.
+        """As `call`, but ObjectNotFoundError if access to an absent object is refused.
 
         A service answers 403 for an absent object if the caller may list only a part of the bucket. A listing shows
         whether the object exists.
@@ -153,7 +153,7 @@ class FsspecStore(Store):
         return self.url_of(path)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Does nothing: a PUT that was answered is durable."""
+        """Does nothing: an answered PUT is durable."""
 
     # --- delete ---------------------------------------------------------------------------------------------------
 
@@ -178,10 +178,10 @@ class FsspecStore(Store):
         return {path: error for path, error in failures if error}
 
     def delete_refused(self, paths: Sequence[str], refusal: StoreError) -> dict[str, StoreError]:
-        """Deletes objects singly, because one request for all of them was refused. Returns the failures by path.
+        """Deletes objects singly after one request for all was refused. Returns the failures by path.
 
-        Some services, rights and signatures allow no requests for many. If the first and the last object are refused,
-        too, no others are tried.
+        Some services, rights and signatures allow no requests for many. If the first and last are refused, too, no
+        others are tried.
         """
         failures = self.delete_singly(ends := [*{paths[0], paths[-1]}])
         if len(failures) == len(ends):

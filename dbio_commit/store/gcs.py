@@ -144,7 +144,7 @@ class GcsStore(FsspecStore):
         return self.unless_absent("read", path, lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int, generation: str | None = None) -> bytes:
-        """`length` bytes from `start`, or fewer if the object ends before."""
+        """`length` bytes, or fewer if the object ends before."""
         return self._download(path, f"{start}-{start + length - 1}", generation)[1] if length > 0 else b""
 
     def get_tail(self, path: str, length: int) -> Tail:

@@ -60,7 +60,7 @@ _PATIENCE_S = 0.02
 """`ask_each` begins threads once its calls have waited longer for the disk than this, and longer than they computed."""
 
 _LOOKED_AT: set[str] = set()
-"""Roots for which this process has checked that their file systems support commits."""
+"""Roots whose file systems this process has found to support commits."""
 
 
 class LocalStore(Store):
@@ -102,7 +102,7 @@ class LocalStore(Store):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """Calls one after the other while the disk answers at once, otherwise in threads.
 
-        On a fast disk, threads would only wait for Python's lock. But some file systems lie behind a network.
+        On a fast disk, threads would only wait for Python's lock. But a disk may lie behind a network.
         """
         answers: list[_T] = []
         began_s, at_work_s = perf_counter(), thread_time()

@@ -50,8 +50,7 @@ class CallsAhead(Generic[_T]):
     def results(
         self, function: Callable[[_A], _T], items: Sequence[_A], sizes: Sequence[int]
     ) -> Generator[_T, None, None]:
-        """The function's results in the order of the items. A call holds as many bytes as `sizes` says. Closes this at
-        the end."""
+        """The function's results, as `ManyCalls.ahead`. Closes this at the end."""
         if len(items) <= 1:
             yield from map(function, items)
             return

@@ -166,7 +166,7 @@ class S3Store(FsspecStore):
     def _pages(
         self, operation: str, markers: Mapping[str, str], prefix: str, options: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
-        """The pages of a listing. `markers` maps the field of an answer that says where to go on to that of the next
+        """The pages of a listing. `markers` maps an answer's fields that say where to go on to those of the next
         request."""
         place: dict[str, str] = {}
         while True:

@@ -48,7 +48,7 @@ def written(value: _T) -> _T:
 
 
 class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A body of JSON. Unknown keys are ignored, so that later versions and other writers may add some.
+    """A JSON body. Unknown keys are ignored, so that later versions and other writers may add some.
 
     Types are checked when a body is decoded, not when it is made. A field that is None has no key, unless its default
     is `written`.
@@ -135,8 +135,8 @@ class _Version(Struct):
 
 
 def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT, limit_bytes: int | None = None) -> _B:
-    """The body in these bytes. `mend` says what to do if it cannot be read. `limit_bytes` is the most that a writer
-    writes, by default MAX_BYTES.
+    """`mend` says what to do if the body cannot be read. `limit_bytes` is the most that a writer writes, by default
+    MAX_BYTES.
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """

@@ -39,7 +39,7 @@ Operation = Literal["append", "overwrite", "overwrite_partitions", "rewrite", "a
 """What a transaction does. "adopt" and "abort" are in markers only."""
 
 RecordedOperation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
-"""The same in the words of bodies (PROTOCOL.md 7.2): `replace_partitions` is an older word."""
+"""The same as bodies record it (PROTOCOL.md 7.2): `replace_partitions` is an older word."""
 
 _RECORDED: Final[Mapping[Operation, RecordedOperation]] = {
     "append": "append",
@@ -137,7 +137,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def removed_tids(self) -> Sequence[str]:
-        """`CommitInfo.removed_tids`; empty if there is none."""
+        """`CommitInfo.removed_tids`."""
         return (self.dbio_commit.removed_tids if self.dbio_commit else None) or ()
 
     @property

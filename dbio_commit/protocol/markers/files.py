@@ -221,8 +221,7 @@ class _LaterBounds(StoredBounds):
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
-    """The files, column by column. Raises InvalidInputError if they differ in partition columns, or have bounds that
-    are no JSON."""
+    """The files, column by column. Raises InvalidInputError if partition columns differ, or bounds are no JSON."""
     partition_columns = list(files[0].partition) if files else []
     for file in files:
         if list(file.partition) != partition_columns:
@@ -252,7 +251,7 @@ def without_statistics(files: AddedFiles) -> AddedFiles:
 
 
 def pack_bounds(bounds: Mapping[str, ColumnBounds]) -> Raw:
-    """The bounds as JSON. Raises InvalidInputError if one is no JSON."""
+    """As JSON. Raises InvalidInputError for what is no JSON."""
     return pack_json(bounds, what="statistics")
 
 

@@ -65,7 +65,7 @@ NOBODY = Provenance()
 
 
 def said_in(by: Provenance) -> Provenance:
-    """Only what the caller gave: the message and the labels."""
+    """Only the caller's message and labels."""
     return Provenance(message=by.message, labels=by.labels)
 
 

@@ -40,7 +40,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """A row of the table: what the code must know about a type."""
+    """A row of the table of types."""
 
     name: str
     """In a recorded schema, which is Spark's JSON; without the parameters that follow it in parentheses."""
