@@ -155,7 +155,7 @@ class _View:
 
     body: bytes
     places: Sequence[int]
-    """The place of each byte in the original text, and of its end."""
+    """The place of each byte in the original text, and of the text's end."""
 
 
 def _views(body: bytes) -> Iterator[_View]:
@@ -251,7 +251,8 @@ _RULES = [
         _OF_SERVICES,
     )
 ]
-"""Patterns of secrets, each with the secret as its first group. None begins anew at each character that it has read."""
+"""Patterns of secrets, each with the secret as its first group. To stay linear, none begins anew at each character that
+it has read."""
 
 # --- by a name in a text ------------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class Feed:
         return found
 
     def lag(self, at: Position | Start) -> Lag:
-        """What is left after a position, whatever the stream's options."""
+        """What the stream has not read at a position, whatever its options."""
         history, had = self._history, self._had(at)
         if isinstance(at, Start) and at.begin == "state":
             left = _totals_of(history.state(history.timeline.all()), 0)

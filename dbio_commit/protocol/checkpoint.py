@@ -95,7 +95,7 @@ class CommitsInParts(Sequence[Decided]):
 
     @abstractmethod
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
-        """All transactions and the news, once for each of these, with only the paths in its directories."""
+        """For each `Subtrees`: all transactions and the news, with only the paths in its directories."""
 
     @abstractmethod
     def weigh(self, tops: Sequence[str]) -> list[float]:
@@ -265,7 +265,7 @@ class _Doubtful(Body, frozen=True, kw_only=True):
 
 
 class _Header(Body, frozen=True, kw_only=True):
-    """The first line."""
+    """The first line of a body."""
 
     NEWEST: ClassVar[int] = ROOT
 
@@ -313,7 +313,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
 
 class _Line(Body, frozen=True, kw_only=True):
-    """One decided transaction."""
+    """The line of one decided transaction."""
 
     tid: str
     modified: datetime
@@ -387,7 +387,7 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
 
 
 def _younger_half(dropped: Sequence[Dropped]) -> tuple[Dropped, ...]:
-    """The younger half: whole merges, as a rebuild takes them back."""
+    """The younger half, in whole merges: a rebuild undoes a whole merge."""
     start = (len(dropped) + 1) // 2
     while start < len(dropped) and (dropped[start].by, dropped[start].into) == (
         dropped[start - 1].by,

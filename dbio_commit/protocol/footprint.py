@@ -102,7 +102,7 @@ def _schema_bytes(marker: CommitMarker) -> int:
 
 
 def _raw_bytes(raw: Raw | Deferred) -> int:
-    """The bytes of the JSON; 0 for a `Deferred`, whose memory is its reader's when it is read."""
+    """The bytes of the JSON; 0 for a `Deferred`, which is read later, and counts for its reader."""
     return 0 if isinstance(raw, Deferred) else memoryview(raw).nbytes
 
 

@@ -87,7 +87,7 @@ class Had:
         return commit.tid in self.more or self.timeline.rank(commit.tid) < self.oldest
 
     def plus(self, commits: Iterable[Decided]) -> "Had":
-        """The same commits and these."""
+        """The same, with these commits added."""
         return Had.of(self.timeline, self.oldest, self.more | {it.tid for it in commits if not self.has(it)})
 
     def commits(self) -> list[Decided]:

@@ -94,7 +94,7 @@ class FsspecStore(Store):
         raise translated from cause  # outside of `except`, so that the client's error is not its context
 
     def unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
-        """As `call`, but ObjectNotFoundError if access to an absent object is refused.
+        """As `call`, but raises ObjectNotFoundError if access to an absent object is refused.
 
         A service answers 403 for an absent object if the caller may list only a part of the bucket. A listing shows
         whether the object exists.

@@ -83,7 +83,7 @@ class FileSystem(GCSFileSystem):  # type: ignore[misc]
 
 
 class _File(GCSFile):  # type: ignore[misc]
-    """Sends one request if it is closed before it has a block of bytes. gcsfs would send two."""
+    """A file that sends one request if it is closed before it has a block of bytes. gcsfs would send two."""
 
     def _initiate_upload(self) -> None:
         if self.tell() >= self.blocksize or not self.forced:

@@ -135,8 +135,8 @@ class _Version(Struct):
 
 
 def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT, limit_bytes: int | None = None) -> _B:
-    """`mend` says what to do if the body cannot be read. `limit_bytes` is the most that a writer writes, by default
-    MAX_BYTES.
+    """Decodes a body. `mend` says what to do if it cannot be read. `limit_bytes` is the most that a writer writes, by
+    default MAX_BYTES.
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """

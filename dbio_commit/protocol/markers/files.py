@@ -251,7 +251,7 @@ def without_statistics(files: AddedFiles) -> AddedFiles:
 
 
 def pack_bounds(bounds: Mapping[str, ColumnBounds]) -> Raw:
-    """As JSON. Raises InvalidInputError for what is no JSON."""
+    """The bounds as JSON. Raises InvalidInputError for what is no JSON."""
     return pack_json(bounds, what="statistics")
 
 

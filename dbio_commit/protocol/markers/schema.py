@@ -49,7 +49,8 @@ def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
 
 
 def _is_nested_deeper(value: Any, levels: int) -> bool:
-    """Whether the value is nested deeper. Goes level by level, since the caller's stack may be deep already."""
+    """Whether the value is nested deeper than `levels`. Goes level by level, since the caller's stack may be deep
+    already."""
     level = [value]
     while level and levels >= 0:
         level = [inner for it in level for inner in _values_in(it)]
