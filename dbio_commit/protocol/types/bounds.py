@@ -17,7 +17,7 @@ Scalar = bool | int | float | str | None
 """A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
 
 TEXT_LENGTH = 64
-"""Characters of a text that a bound has at most."""
+"""The most characters of a bound that is a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
