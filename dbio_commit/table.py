@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dbio_commit.commit.write.clauses import Clause
-    from dbio_commit.data.terms import Filter, Where
+    from dbio_commit.data.conditions.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.maintenance.erase.report import EraseReport

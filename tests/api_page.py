@@ -50,7 +50,7 @@ OPTIONS = {
     "dbio_commit.base.progress": ["Progress"],
     "dbio_commit.commit.request": ["Terms"],
     "dbio_commit.commit.provenance": ["Labels"],
-    "dbio_commit.data.terms": ["Filter", "Term", "Where"],
+    "dbio_commit.data.conditions.terms": ["Filter", "Term", "Where"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],
     "dbio_commit.protocol.names": ["Partition"],

@@ -10,7 +10,7 @@
     │   └── AppVersionError        a version of an application that comes too late: look whether its rows are there
     ├── TableNotFoundError         there is nothing at the path: check the path
     ├── TableExistsError           there is a table already (modes "error" and "ignore")
-    ├── CorruptMarkerError         a marker that no writer wrote like this: inspect it
+    ├── CorruptMarkerError         a marker that no writer can have written: inspect it
     │   └── CheckpointLostError    a checkpoint that is needed is missing or unreadable: bring it back
     ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
@@ -45,7 +45,7 @@ class DbioError(Exception):
 
 _MOST_LINES = 60
 _MOST_CHARACTERS = 4000
-"""Of a line."""
+"""The most lines of a message, and the most characters of a line."""
 
 
 def _bounded(lines: list[str]) -> list[str]:

@@ -153,7 +153,7 @@ def begin(
             f"there is no table at {store.url} any more, and this write is based on its commit {intent.if_match}; "
             "nothing was written: check the path"
         )
-    if intent.if_match is not None and not target.is_table:
+    if intent.if_match is not None and not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record what was committed since; make it a "
             "table with `dbio adopt` first"
@@ -165,7 +165,7 @@ def begin(
                 f"{store.url} was created by another writer just now, partitioned by "
                 f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
             )
-    if (application or not claims) and not target.is_table:
+    if (application or not claims) and not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record which versions of an application are "
             "committed; write to a dbio table"
@@ -230,11 +230,11 @@ def _choose_partition_columns(
         return asked
     if _are_same(asked, own):
         return own
-    if overwrites and target.is_table:
+    if overwrites and target.records_columns:
         return asked
     if not asked:
         return own  # a write to an existing table need not repeat them
-    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.is_table else ""
+    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.records_columns else ""
     raise SchemaMismatchError(
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
         f"leave partition_by out, or write to another path{change}"

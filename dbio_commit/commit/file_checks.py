@@ -11,10 +11,10 @@ from typing import Any
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.request import Terms
+from dbio_commit.data.conditions.proof import refuse_unproven
+from dbio_commit.data.conditions.pruning import value_of
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer
-from dbio_commit.data.proof import refuse_unproven
-from dbio_commit.data.pruning import value_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.files import Bounds, FileInfo

@@ -35,7 +35,7 @@ class Target:
     """All this was so at this moment or later."""
 
     @property
-    def is_table(self) -> bool:
+    def records_columns(self) -> bool:
         """Whether it is, or becomes, a table with a descriptor, whose commits record its columns."""
         return self.scope is not Scope.DIRECTORY
 

@@ -41,16 +41,9 @@ from dbio_commit.log.listing import (
     refuse_other_table,
     unread,
 )
-from dbio_commit.log.metadata import (
-    Seen,
-    forget_holder,
-    free_turn,
-    look_at_table,
-    look_at_turns,
-    remember_metadata,
-    remembered_id,
-)
+from dbio_commit.log.metadata import look_at_table, look_at_turns
 from dbio_commit.log.object_cache import holding
+from dbio_commit.log.seen import Seen, forget_holder, free_turn, remember_metadata, remembered_id
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import names
@@ -96,12 +89,12 @@ class TableRoot(Root):
 
         Raises TableExistsError if `must_be_empty` and there are commits.
         """
-        seen = self._look()
+        seen = look_at_table(self.store, self.clock)
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
             forget_holder(self.store, self.clock)
             looked = self.clock.moment()
-            seen = self._look()
+            seen = look_at_table(self.store, self.clock)
         if seen is None:
             return None
         if must_be_empty and self._snapshot_now().tids:
@@ -113,9 +106,6 @@ class TableRoot(Root):
             metadata=seen.metadata,
             looked=looked,
         )
-
-    def _look(self) -> Seen | None:
-        return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
         return table_now(self.store, self.clock, TableLog.snapshot)
@@ -135,7 +125,7 @@ class TableRoot(Root):
         """
         seen = None
         with suppress(TableNotFoundError):
-            seen = self._look()
+            seen = look_at_table(self.store, self.clock)
         if seen and _is_same_table(origin, seen.descriptor.id) and _is_by(layout, seen):
             return
         self.store.delete_many([names.started(tid)])
@@ -288,7 +278,7 @@ class TableRoot(Root):
     def _seen_now(self, terms: Terms) -> Seen | None:
         """None if the table has gone: the transaction is or will be aborted."""
         with suppress(TableNotFoundError):
-            return look_at_turns(self.store, self.clock, terms.origin, self._snapshot_now) if terms.origin else None
+            return look_at_turns(self.store, self.clock, terms.origin) if terms.origin else None
         return None
 
     def _look_at_descriptor(self, terms: Terms) -> Origin | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import command
-from dbio_commit.data.pruning import column_types
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.protocol.settings import (
     CLUSTER_BY,
     STATISTICS,

@@ -7,8 +7,9 @@ values are read from the files.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dbio_commit.data.conditions.pruning import facts_of_bounds
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.data.file_facts import facts_in
-from dbio_commit.data.pruning import Facts, facts_of_bounds
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dbio_commit.data.pruning import Facts, facts_of_bounds
+from dbio_commit.data.conditions.pruning import facts_of_bounds
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
 from dbio_commit.protocol.markers.files import bounds_of

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import Cause, command
-from dbio_commit.data import evaluate
+from dbio_commit.data.conditions import expressions
 from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 
@@ -71,8 +71,8 @@ class RowChecks:
 def _bound(
     constraints: Constraints, schema: Mapping[str, Any], lacks: set[str], where: str, now: datetime
 ) -> dict[str, Any]:
-    from dbio_commit.data.values import Unsure, Value, read_value
-    from dbio_commit.data.where_exactly import parse_exactly
+    from dbio_commit.data.conditions.sql import parse_exactly
+    from dbio_commit.data.conditions.values import Unsure, Value, read_value
 
     kinds = {it["name"]: it["type"] for it in schema["fields"]}
     by_lower = {name.lower(): name for name in kinds}
@@ -119,7 +119,7 @@ def _bound(
             name = by_lower[constraint.column.lower()]
             with explained(constraint.setting, constraint.sql):
                 value = read_value(constraint.sql, given, now=None, kind=kinds[name], names=given_names)
-                if name not in lacks and not evaluate.is_same(kinds[name]):
+                if name not in lacks and not expressions.is_same(kinds[name]):
                     raise Unsure(f"values of {kinds[name]} are compared by Spark's rules")
             values = evaluated(value, name, constraint.setting)
             if name in lacks:
@@ -141,8 +141,8 @@ def _is_null(name: str) -> Test:
 
 
 def _differs(name: str, values: Test) -> Test:
-    return lambda rows: pc.invert(evaluate.same(rows.column(name), values(rows)))
+    return lambda rows: pc.invert(expressions.same(rows.column(name), values(rows)))
 
 
 def _fails(condition: Any) -> Test:
-    return lambda rows: pc.invert(evaluate.holds(condition, rows))
+    return lambda rows: pc.invert(expressions.holds(condition, rows))

@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import TableNotFoundError
 from dbio_commit.log.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet
-from dbio_commit.log.metadata import remember_state
+from dbio_commit.log.seen import remember_state
 from dbio_commit.log.settled import Settled, read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import table_history, table_snapshot

@@ -1,6 +1,7 @@
 """What the log of a table adds up to, for readers: its state at one instant, and its history."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -10,7 +11,7 @@ from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import committed_by, cut_at, in_order, not_known
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, CommitsInParts
+from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import AsOf, Decided
 from dbio_commit.protocol.history import History, HistoryInParts
 from dbio_commit.protocol.scope import Scope
@@ -31,13 +32,13 @@ def table_snapshot(
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled) if as_of is None else _past_of_parts(store, settled, as_of)
-    checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
+    checkpoint, decided = settled.checkpoint, settled.decided
     commits = committed_by(
         decided,
         as_of,
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
-        redated_until=redated,
+        redated_until=settled.redated_until,
         doubts=() if as_of is None else settled.doubts,
     )
     files = live_files(commits)
@@ -47,18 +48,34 @@ def table_snapshot(
         check_partitions(store, files, layout)
     if as_of is not None:
         _refuse_vacuumed(store, files, decided, as_of)
+    files = files if unchecked else with_sizes(store, files)
+    if as_of is not None:
+        return _snapshot(store, settled, files, layout, decided=tuple(commits), news=commits)
+    found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=settled.news)
+    return replace(found, checkpoint=checkpoint)
+
+
+def _snapshot(
+    store: Store,
+    settled: Settled,
+    files: Sequence[DataFile],
+    layout: Layout,
+    *,
+    decided: Sequence[Decided],
+    news: Sequence[Decided],
+) -> Snapshot:
+    """A state of the table, without a checkpoint."""
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=files if unchecked else with_sizes(store, files),
+        files=files,
         partition_columns=layout,
+        decided=decided,
+        news=tuple(news),
         first_layout=tuple(settled.descriptor.partition_columns),
-        decided=tuple(commits),
-        news=tuple(settled.news) if as_of is None else tuple(commits),
-        checkpoint=NO_CHECKPOINT if as_of else checkpoint,
         log=settled.log,
         origin=settled.origin,
-        redated_until=redated,
+        redated_until=settled.redated_until,
         doubts=settled.doubts,
         strange=tuple(settled.strange),
         source=Source(store),
@@ -71,22 +88,11 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
 
     news = settled.news
     layout = settled.layout(settled.metadata(news))
-    return Snapshot(
-        url=store.url,
-        scope=Scope.TABLE,
-        files=PartFiles(store, settled.checkpoint, news, layout),
-        partition_columns=layout,
-        first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Lazy(lambda: in_order(settled.decided)),
-        news=tuple(news),
+    files, decided = PartFiles(store, settled.checkpoint, news, layout), Lazy(lambda: in_order(settled.decided))
+    return replace(
+        _snapshot(store, settled, files, layout, decided=decided, news=news),
         outlines=Lazy(lambda: in_order(_outlines(settled, news))),
         checkpoint=settled.checkpoint,
-        log=settled.log,
-        origin=settled.origin,
-        redated_until=settled.redated_until,
-        doubts=settled.doubts,
-        strange=tuple(settled.strange),
-        source=Source(store),
     )
 
 
@@ -104,7 +110,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
     from dbio_commit.log.parts.time_travel import Later, Past, PastCommits
 
-    root, news, redated = settled.checkpoint, settled.news, settled.redated_until
+    root, news = settled.checkpoint, settled.news
     stored = root.commits
     assert isinstance(stored, CommitsInParts)
     counted, later = cut_at(
@@ -112,7 +118,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         as_of,
         known_since=root.known_since,
         erased_until=root.erased_until,
-        redated_until=redated,
+        redated_until=settled.redated_until,
         doubts=settled.doubts,
     )
     tids = {commit.tid for commit in counted}
@@ -124,22 +130,11 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         raise not_known(as_of, root.known_since, is_erased=bool(root.erased_until == root.known_since))
     if since.gone:
         raise _vacuumed(store, as_of, since.gone, str(since.first))
-    return Snapshot(
-        url=store.url,
-        scope=Scope.TABLE,
-        files=files,
-        partition_columns=layout,
-        first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids]),
-        news=tuple(own),
+    decided = Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids])
+    return replace(
+        _snapshot(store, settled, files, layout, decided=decided, news=own),
         outlines=counted,
         past=PastCommits(stored, tids),
-        log=settled.log,
-        origin=settled.origin,
-        redated_until=redated,
-        doubts=settled.doubts,
-        strange=tuple(settled.strange),
-        source=Source(store),
     )
 
 

@@ -48,8 +48,8 @@ def by_condition(
     condition that uses other columns, MissingPackageError without sqlglot.
     """
     require("sqlglot", what="a condition")
-    from dbio_commit.data.pruning import column_types, judge_partition
-    from dbio_commit.data.where import parse_where
+    from dbio_commit.data.conditions.pruning import column_types, judge_partition
+    from dbio_commit.data.conditions.sql import parse_where
 
     if schema is None:
         raise InvalidInputError(f"no writer has recorded the columns of {where}, so it has no partitions to choose")

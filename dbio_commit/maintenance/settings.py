@@ -32,7 +32,7 @@ def change_settings(
     target = look(store, clock)
     if target.scope is None:
         raise TableNotFoundError(f"there is no table at {store.url} whose settings could change; check the path")
-    if not target.is_table:
+    if not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )

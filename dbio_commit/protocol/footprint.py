@@ -1,7 +1,7 @@
-"""How much memory markers and checkpoints take. Pure.
+"""Estimates how much memory markers and checkpoints take. Pure.
 
-The caller has just read them, so that sums of counts are enough. The memory of texts and numbers, which may be nearly
-all of it, is measured; that of the objects around them is estimated.
+Texts and numbers may take nearly all of it, and their memory is measured. That of the objects around them is estimated
+from counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -102,7 +102,7 @@ def _schema_bytes(marker: CommitMarker) -> int:
 
 
 def _raw_bytes(raw: Raw | Deferred) -> int:
-    """What is read when it is needed takes memory then, and belongs to its reader."""
+    """The bytes of the JSON; 0 for a `Deferred`, which is read later, and counts for its reader."""
     return 0 if isinstance(raw, Deferred) else memoryview(raw).nbytes
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from dbio_commit.data.terms import Where
+    from dbio_commit.data.conditions.terms import Where
     from dbio_commit.maintenance.erase.report import EraseReport
     from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite

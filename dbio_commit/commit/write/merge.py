@@ -22,11 +22,11 @@ from dbio_commit.commit.write.options import WriteOptions, no_commit, with_retri
 from dbio_commit.commit.write.plan import plan_write
 from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, snapshot_to_rewrite
 from dbio_commit.commit.write.update import Setting, new_values
-from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.tree import AnyOf, Condition
 from dbio_commit.data.frames import Frame, read_frame
 from dbio_commit.data.mapping import Schema, field_names
-from dbio_commit.data.pruning import AnyOf, Condition
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.state import DataFile
@@ -59,7 +59,7 @@ class _Part:
 
     clause: Clause
     condition: Condition
-    holds: evaluate.RowTest | None
+    holds: expressions.RowTest | None
     """None: it always holds."""
     setting: Setting | None
     """None for a delete."""
@@ -72,7 +72,7 @@ class _Part:
         if clause.action != "delete":
             values = sides.given() if clause.values is None else new_values(clause.values, None)
             setting = Setting.of(rewrite, values, scope=scope, inserts=clause.action == "insert")
-        holds = None if clause.where is None else evaluate.bound(condition, sides.arrow)
+        holds = None if clause.where is None else expressions.bound(condition, sides.arrow)
         return cls(clause, condition, holds, setting)
 
 
@@ -95,7 +95,14 @@ class _Merge:
         _refuse_lacking(takes_all, own, source.columns, Constraints.of(snapshot.settings))
         columns = sides.common if takes_all else own
         plan = plan_write(
-            context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
+            context,
+            columns,
+            mode="append",
+            partition_by=None,
+            options=WriteOptions(),
+            commit=commit,
+            rewrites=True,
+            by_value=True,
         )
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         self._on, self._match = on, match

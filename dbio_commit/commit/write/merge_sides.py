@@ -17,13 +17,12 @@ from dbio_commit.commit.write.clauses import RowKind
 from dbio_commit.commit.write.key_index import KeyIndex
 from dbio_commit.commit.write.rewrite import EVERY_ROW, INSTEAD, WITH_SPARK, Rows
 from dbio_commit.commit.write.update import SeenColumns
-from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.terms import read_condition
+from dbio_commit.data.conditions.tree import AllOf, AnyOf, ColumnPair, Comparison, Condition
 from dbio_commit.data.frames import Frame, fitted
 from dbio_commit.data.mapping import ColumnMapping, Schema, field_names
-from dbio_commit.data.predicates import ColumnPair
-from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition
-from dbio_commit.data.terms import read_condition
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.types import is_integer, widens
 
@@ -102,8 +101,8 @@ class MergeMatch:
     """What rows of the table must fulfil besides."""
     source: Condition
     """What rows of the source must fulfil besides."""
-    of_target: evaluate.RowTest
-    of_source: evaluate.RowTest
+    of_target: expressions.RowTest
+    of_source: expressions.RowTest
 
     @classmethod
     def of(cls, on: str | Sequence[str], sides: MergeSides) -> Self:
@@ -133,7 +132,7 @@ class MergeMatch:
                 "condition such as 'target.id = source.id'"
             )
         target, source = (AllOf(tuple(it)) for it in of_sides)
-        return cls(keys, target, source, evaluate.bound(target, sides.arrow), evaluate.bound(source, sides.arrow))
+        return cls(keys, target, source, expressions.bound(target, sides.arrow), expressions.bound(source, sides.arrow))
 
     @property
     def columns_of_keys(self) -> list[str]:

@@ -5,7 +5,7 @@ Every write begins here: with Spark by `spark/write/plan`, which knows PySpark's
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
@@ -18,8 +18,8 @@ from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data import mapping as rules
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.proof import refuse_unprovable
 from dbio_commit.data.mapping import ColumnMapping, Schema
-from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
@@ -82,14 +82,10 @@ class WritePlan:
 
         If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
         """
-        if not self.target.is_table:
+        if not self.target.records_columns:
             return None
         own = self.target.metadata.schema
         return own if own is not None and rules.same_schema(own, self.commented) else self.commented
-
-    def as_rewrite(self) -> Self:
-        """The plan of a write that replaces single rows."""
-        return replace(self, intent=replace(self.intent, operation="rewrite"))
 
     def refuse_unchecked(self) -> None:
         """For a writer that takes rows as they come, and can check them by the statistics of their files only.
@@ -120,6 +116,7 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     options: WriteOptions,
     commit: CommitOptions,
+    rewrites: bool = False,
     sets: Settings | None = None,
     widens: bool = True,
     may_lack: bool = False,
@@ -127,6 +124,7 @@ def plan_write(
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
+    `rewrites` is whether the write also replaces single rows; then the mode, "append", is that of its new rows.
     `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
     a column wider, `may_lack` whether the data may lack columns, which are null then, and `by_value` whether the caller
     refuses whole numbers that would change in the table's column. Raises InvalidInputError, SchemaMismatchError,
@@ -155,7 +153,7 @@ def plan_write(
     rules.check_writable(schema, partition_by or (), allow_void=True)
     asked = None if partition_by is None else rules.respell(partition_by, schema)
     intent = Intent(
-        operation=OPERATIONS[mode],
+        operation="rewrite" if rewrites else OPERATIONS[mode],
         partition_by=asked,
         app=commit.app,
         must_be_empty=must_be_empty,
@@ -171,7 +169,7 @@ def plan_write(
         table=None if sets_columns else current,
         merge=options.merge_schema,
         # A plain directory has no record of a column that is wider than in some files.
-        widen=target.is_table and widens,
+        widen=target.records_columns and widens,
         replaced=current,
         may_lack=may_lack,
         by_value=by_value,
@@ -180,7 +178,7 @@ def plan_write(
     rules.check_writable(mapping.schema, columns)
     constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
     sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
-    if not target.is_table:
+    if not target.records_columns:
         _refuse_timestamps(mapping.schema, columns, url)
     if context.limits:
         names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything exists

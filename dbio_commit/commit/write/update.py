@@ -1,7 +1,7 @@
 """Gives columns new values without Spark: `Table.update`, and the clauses of a merge that set values.
 
 A text is an expression in Spark's SQL, of which only those are evaluated that surely mean the same without Spark
-(`data/values`). Any other value is one of Python.
+(`data/conditions/values`). Any other value is one of Python.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,9 +22,9 @@ from dbio_commit.commit.write.options import with_retries
 from dbio_commit.commit.write.rewrite import WITH_SPARK, Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.conditions.terms import Where, new_value
 from dbio_commit.data.constants import scalar
 from dbio_commit.data.row_checks import RowChecks
-from dbio_commit.data.terms import Where, new_value
 from dbio_commit.protocol.commits import Commit
 
 
@@ -182,7 +182,7 @@ def _value_of(
         constant = scalar(new_value(given.value, kind, column=name), arrow_type(kind))
         return lambda rows: pa.repeat(constant, rows.num_rows)
     with needs("a value in SQL", extra="cli"):
-        from dbio_commit.data.values import Unsure, read_value
+        from dbio_commit.data.conditions.values import Unsure, read_value
     try:
         now = rewrite.plan.context.clock.now()
         value = read_value(given, scope.kinds, names=scope.names, now=now, kind=kind, zone=time_zone)
@@ -210,7 +210,7 @@ def as_sql(values: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str,
 
     Names of other columns stay, for Spark to refuse. Raises InvalidInputError for a value that its column cannot have.
     """
-    from dbio_commit.data.literals import written
+    from dbio_commit.data.conditions.literals import written
 
     kinds = {it["name"].lower(): it["type"] for it in schema["fields"]}
     found: dict[str, str] = {}

@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pfs
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.conditions.expressions import for_arrow
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.exact import for_arrow
 from dbio_commit.log.frames.dataset_ahead import ScannedAhead, filesystem_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.request import Request

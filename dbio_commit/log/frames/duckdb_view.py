@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbio_commit.base.packages import require
-from dbio_commit.data.exact import duckdb_column, for_duckdb
+from dbio_commit.data.conditions.expressions import duckdb_column, for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.reading import read_batches

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data.alike import Match, match
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.pruning import column_types
 from dbio_commit.data.rows import open_end
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol import names

@@ -1,4 +1,4 @@
-"""Reads filters of Polars as conditions that leave out files and row groups; see `data/pruning`.
+"""Reads filters of Polars as conditions that leave out files and row groups; see `data/conditions/pruning`.
 
 Polars shows an expression as JSON, whose form may change with its version. A part is read only if it has exactly the
 fields and values below, and its types are known. Any other part may hold in any row. Polars filters the rows itself
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
+from dbio_commit.data.conditions.tree import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
 
 if TYPE_CHECKING:
     import polars

@@ -15,9 +15,9 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.base.packages import require
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.expressions import for_polars, polars_column
+from dbio_commit.data.conditions.tree import AllOf, Condition
 from dbio_commit.data.encoding import leaves, problem_of_values
-from dbio_commit.data.exact import for_polars, polars_column
-from dbio_commit.data.pruning import AllOf, Condition
 from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import read_batches

@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from dbio_commit.data.columns import file_schema, own_name
-from dbio_commit.data.exact import for_arrow
-from dbio_commit.data.pruning import Condition, column_types, facts_of_file
+from dbio_commit.data.conditions.expressions import for_arrow
+from dbio_commit.data.conditions.pruning import column_types, facts_of_file
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
 from dbio_commit.data.statistics import bounds_in_group, leaf_types
 from dbio_commit.log.frames import ahead

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.pruning import Condition, column_types, prune
-from dbio_commit.data.terms import Where, known_columns, listed, read_condition
+from dbio_commit.data.conditions.pruning import column_types, prune
+from dbio_commit.data.conditions.terms import Where, known_columns, listed, read_condition
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store

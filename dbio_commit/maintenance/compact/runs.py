@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from dbio_commit.data.pruning import Facts
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.maintenance.compact.options import is_small
 from dbio_commit.maintenance.compact.plan import COMMIT_FILES, Bin
 from dbio_commit.protocol import names

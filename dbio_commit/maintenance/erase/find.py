@@ -7,7 +7,8 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.packages import require
 from dbio_commit.base.progress import Progress
-from dbio_commit.data.pruning import Condition, column_types, prune
+from dbio_commit.data.conditions.pruning import column_types, prune
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.vacuum.workers import chunks
@@ -29,7 +30,7 @@ class Finder:
     def __init__(self, store: Store, schema: Mapping[str, Any], where: str, time_zone: str | None) -> None:
         """Raises InvalidInputError if this is no condition on columns of the table; MissingPackageError."""
         require("sqlglot", what="erase")
-        from dbio_commit.data.where import parse_where
+        from dbio_commit.data.conditions.sql import parse_where
 
         self._store, self._schema, self._types = store, schema, column_types(schema)
         self._condition: Condition = parse_where(where, schema, zone=time_zone)
@@ -49,7 +50,7 @@ class Finder:
 
     def _may_hold(self, file: DataFile) -> bool:
         from dbio_commit.data.columns import arrow_schema
-        from dbio_commit.data.exact import may_match
+        from dbio_commit.data.conditions.expressions import may_match
         from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
         if not self.columns or not self._types.keys() >= {*self._condition.columns()}:

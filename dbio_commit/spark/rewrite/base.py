@@ -67,7 +67,7 @@ class Rewrite:
         snapshot: Snapshot | None = None,
         reads: Reads = NO_READS,
     ) -> "Rewrite":
-        """`plan` is the plan of an append with the new rows' columns.
+        """`plan` is that of a rewrite with the new rows' columns.
 
         It reads `snapshot`, or by default a new one. Raises InvalidInputError, CommitConflictError.
         """
@@ -109,6 +109,7 @@ class Rewrite:
             partition_by=None,
             options=WriteOptions(),
             commit=options,
+            rewrites=True,
         )
         return cls.of(spark, plan, named=named, snapshot=read, reads=reads)
 
@@ -174,7 +175,7 @@ class Rewrite:
         `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
         `changes`, the rewrite changes no existing row.
         """
-        with once(self._own_etags), self.plan.as_rewrite().begin() as transaction:
+        with once(self._own_etags), self.plan.begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(

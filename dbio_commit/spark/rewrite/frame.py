@@ -63,6 +63,7 @@ def write_frame(
             partition_by=partition_by,
             options=options,
             commit=commit,
+            rewrites=replaced is not None,
             sets=sets,
         )
         if sets:

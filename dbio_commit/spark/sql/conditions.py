@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data import sql
+from dbio_commit.data.conditions import sql
+from dbio_commit.data.conditions.sql import READ_BY_SETTINGS
 from dbio_commit.data.examples import has_word
-from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.versions import error_condition

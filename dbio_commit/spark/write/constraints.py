@@ -11,8 +11,8 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.data.conditions.proof import find_unproven
 from dbio_commit.data.examples import describe_texts, shown
-from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.settings import change_settings
 from dbio_commit.protocol.commits import Commit, recorded_files

@@ -73,6 +73,7 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     options: WriteOptions,
     commit: CommitOptions,
+    rewrites: bool = False,
     sets: Settings | None = None,
 ) -> WritePlan:
     """`plans.plan_write` for a DataFrame with these columns. Raises what that raises."""
@@ -84,6 +85,7 @@ def plan_write(
         partition_by=partition_by,
         options=options,
         commit=commit,
+        rewrites=rewrites,
         sets=sets,
         widens=READS_WIDENED,
     )

@@ -14,8 +14,7 @@ import pytest
 
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.base.options import checkpoint_every
-from dbio_commit.commit.write.file_sink import StoreSink
-from dbio_commit.commit.write.files import write_files
+from dbio_commit.commit.write.files import StoreSink, write_files
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
