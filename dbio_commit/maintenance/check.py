@@ -19,7 +19,7 @@ from dbio_commit.data.footers import look_at
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log import lost_markers
 from dbio_commit.log.directory_log import DirectoryLog
-from dbio_commit.log.listing import Markers, read_begun_of, read_markers, until_quiet
+from dbio_commit.log.listing import Markers, read_markers, read_starts, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.schema_drift import find_wrong
 from dbio_commit.log.table_log import TableLog, table_now
@@ -43,11 +43,11 @@ from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, useless_parts
+from dbio_commit.protocol.garbage import FileStates, Reason, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.markers.provenance import Provenance
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
@@ -271,7 +271,7 @@ class _Found:
     present: Callable[[Set[str]], Iterator[str]]
     """The live files except some, which are missing."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
-    begun: Mapping[str, Begun] = field(default_factory=dict)
+    begun: Mapping[str, StartMarker] = field(default_factory=dict)
     """The start markers of pending transactions, as far as they can be read."""
     whole: Mapping[str, bool] = field(default_factory=dict)
     """Of pending transactions whose files were looked at: whether these are readable."""
@@ -354,7 +354,7 @@ def _look_at_table(root: TableLog) -> _Found:
     if DIRECTORIES[Format.ICEBERG].partition("/")[0] in published:
         found.unread_by = [*found.unread_by, *limits_of_iceberg(layout)]
     begun_by = {tid: log.started[tid] for tid in pending}
-    found.begun = read_begun_of(store, begun_by, table_id=settled.descriptor.id)
+    found.begun = read_starts(store, begun_by, table_id=settled.descriptor.id)
     certain = {tid: f"transaction {by} removed a file of it" for tid, by in removers.items()}
     certain |= lost_markers.find_decided(store, snapshot, pending.keys())
     newest = {tid: written.newest for tid, written in found.files.written.items()}
@@ -406,7 +406,7 @@ def _look_at_directories(root: DirectoryLog) -> _Found:
         other = set(not_parquet(store, visible.items()))
         foreign |= other
         live |= visible.keys() - other
-        known = Known.of(commits_in(directory, own), live=live, log=directory.log)
+        known = FileStates.of(commits_in(directory, own), live=live, log=directory.log)
         files.judge(known, directory.files.values(), foreign=foreign)
     entries = (entry for it in directories.values() for entry in (*it.files.values(), *it.foreign))
     files.compare(store, entries, expected=expected, live=live, foreign=foreign)

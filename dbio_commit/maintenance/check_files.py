@@ -15,7 +15,7 @@ from dbio_commit.maintenance.walk import walk
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, removed_files
+from dbio_commit.protocol.garbage import FileStates, Reason, find_markers_below, is_foreign, removed_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE, LiveFiles, live_among
 from dbio_commit.store import Store
 
@@ -105,7 +105,7 @@ class FoundFiles:
 
     def judge(
         self,
-        known: Known,
+        known: FileStates,
         files: Iterable[Entry],
         *,
         foreign: Set[str] = frozenset(),
@@ -155,9 +155,9 @@ def live_paths(snapshot: Snapshot, without: Set[str]) -> Iterator[str]:
         yield from sorted(path for path in LiveFiles.of(some.files).paths() if path not in without)
 
 
-def _known(snapshot: Snapshot, *, live: Set[str], removing: Sequence[Decided] = ()) -> Known:
+def _known(snapshot: Snapshot, *, live: Set[str], removing: Sequence[Decided] = ()) -> FileStates:
     """What a state says of files, of which these are live."""
-    found = Known.of(snapshot.transactions, live=live, log=snapshot.log, layouts=snapshot.layouts)
+    found = FileStates.of(snapshot.transactions, live=live, log=snapshot.log, layouts=snapshot.layouts)
     return replace(found, removed=removed_files(removing))
 
 

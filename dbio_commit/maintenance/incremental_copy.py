@@ -27,7 +27,7 @@ from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import Note
 from dbio_commit.commit.request import Terms
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.log.listing import read_begun
+from dbio_commit.log.listing import read_start
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.copy import CopyReport, refuse_copy_of_erased, refuse_source
@@ -38,7 +38,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.markers.start import App, Begun
+from dbio_commit.protocol.markers.start import App, StartMarker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS
 from dbio_commit.protocol.state import DataFile
@@ -276,11 +276,11 @@ def _begin(
     return transaction, _copied_by(target, terms.tid) if is_taken_up else {}
 
 
-def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> tuple[str, Begun] | None:
+def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> tuple[str, StartMarker] | None:
     """The pending transaction of an earlier run at the same version. Aborts one that is too old to go on with."""
     for tid in sorted(had.log.pending, reverse=True):
         entry = had.log.started[tid]
-        begun = read_begun(target, entry, table_id=had.table_id) if entry.size else None
+        begun = read_start(target, entry, table_id=had.table_id) if entry.size else None
         if begun is None or begun.app is None or not begun.app.is_run_of(app):
             continue
         if clock.now() - entry.modified < _TAKEN_UP:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.base.shown import Shown
-from dbio_commit.log.listing import read_begun, read_descriptor, read_markers, until_quiet
+from dbio_commit.log.listing import read_descriptor, read_markers, read_start, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.table_log import TableLog
 from dbio_commit.log.table_state import table_snapshot
@@ -130,7 +130,7 @@ def _provenance(
             return marker.dbio_commit.provenance
     if table_id is not None and "" in started and started[""].size:
         with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it decides nothing
-            begun = read_begun(store, started[""], table_id=table_id)
+            begun = read_start(store, started[""], table_id=table_id)
             return begun.provenance if begun else None
     return None
 

@@ -30,7 +30,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, Checkpoint
 from dbio_commit.protocol.commits import latest
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below
+from dbio_commit.protocol.garbage import FileStates, Reason, find_markers_below
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.parts import Dropped, Part
 from dbio_commit.store import Store
@@ -342,7 +342,7 @@ class _Sources:
         which = self._which(number)
         files = [entry for entry in self.entries if names.is_data_file(entry.path)]
         live = {file.path for file in snapshot.files}
-        known = Known.of(snapshot.decided, live=live, log=snapshot.log, layouts=snapshot.layouts)
+        known = FileStates.of(snapshot.decided, live=live, log=snapshot.log, layouts=snapshot.layouts)
         strangers = find_markers_below(self.entries)
         unknown = [
             it.path for it in files if (why := known.why_not_live(it, strangers)) and why.reason is Reason.UNKNOWN

@@ -36,9 +36,9 @@ from dbio_commit.protocol.state import (
     CountsByDirectory,
     DataFile,
     FilesInParts,
-    Holds,
-    HoldsInSome,
     LiveFiles,
+    MayMatch,
+    MayMatchAny,
     in_slices,
     live_files,
 )
@@ -149,8 +149,8 @@ class PartFiles(FilesInParts):
         self,
         may: Callable[[Partition], bool],
         columns: Collection[str],
-        holds: Holds | None,
-        in_some: HoldsInSome | None = None,
+        holds: MayMatch | None,
+        in_some: MayMatchAny | None = None,
     ) -> LiveFiles:
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` has answered it
@@ -385,7 +385,7 @@ class PartFiles(FilesInParts):
         )
 
     def _bounds(
-        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: HoldsInSome | None
+        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: MayMatchAny | None
     ) -> Iterator[Mapping[str, Bounds] | None]:
         """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged. None for
         rows among which `in_some` leaves none. `counts` are the numbers of rows of the files."""

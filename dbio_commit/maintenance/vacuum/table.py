@@ -22,7 +22,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.log.listing import are_many, is_of_table, read_begun_of, read_checkpoint, read_numbered_checkpoint
+from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
@@ -136,7 +136,7 @@ class TableVacuum:
         lost = find_decided(self._store, snapshot, late)
         due = [tid for tid in late if tid not in lost]
         started = {tid: snapshot.log.started[tid] for tid in due[:_MOST_STARTS]}
-        found = find_probable(snapshot, read_begun_of(self._store, started, table_id=snapshot.table_id))
+        found = find_probable(snapshot, read_starts(self._store, started, table_id=snapshot.table_id))
         warnings = [
             f"{names.committed(tid)} is gone, and the transaction was decided: {why}. It is not aborted, and its files "
             f"stay. {BRING_BACK[0].upper()}{BRING_BACK[1:]}"

@@ -14,7 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, removed_files, useless_parts
+from dbio_commit.protocol.garbage import FileStates, Reason, Why, find_markers_below, removed_files, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.state import live_among
 
@@ -36,7 +36,7 @@ class Judge:
     Its snapshot must not be older than the aborts.
     """
 
-    known: Known
+    known: FileStates
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
@@ -58,7 +58,7 @@ class Judge:
         may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
         """`assume_aborted`: what a dry run would have aborted. `is_same` and `may_respell` are methods of the store."""
-        known = Known.of(
+        known = FileStates.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
             log=snapshot.log,
@@ -124,7 +124,7 @@ class Judge:
         return entry
 
 
-def _named(known: Known, may_respell: Callable[[str], bool]) -> dict[str, list[str]]:
+def _named(known: FileStates, may_respell: Callable[[str], bool]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
     for path in filter(may_respell, chain(known.removed, known.live)):
         named.setdefault(names.fold(path), []).append(path)
