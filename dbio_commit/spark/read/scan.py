@@ -1,4 +1,4 @@
-"""A snapshot as a DataFrame: by Spark's own Parquet reader, or by Python workers if Spark cannot reach the store.
+"""Reads a snapshot as a DataFrame: by Spark's own Parquet reader, or by Python workers if Spark cannot reach the store.
 
 Spark gets the exact list of files, so that it lists no directory of the table.
 """
@@ -264,7 +264,7 @@ def _read_by_reader(
 
 
 _AS_GIVEN: Mapping[str, str] = {"dbio.read": "seen"}
-"""An option of Spark's reader, by which the rules for unchanged code (`ParquetRead.MARK`) leave these files alone."""
+"""An option of Spark's reader, for which the rules for unchanged code (`ParquetRead.MARK`) replace no files."""
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:
@@ -275,7 +275,7 @@ def _names_columns(root: str, schema: StructType | None) -> bool:
 
 
 def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
-    """Gives Spark the paths. Spark then needs at least one request for each file, but it can be given a base path."""
+    """Gives Spark the paths of all files, and a base path. Spark then sends at least one request for each file."""
     snapshot.refuse_patterns()  # Spark would expand them
     return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
 
