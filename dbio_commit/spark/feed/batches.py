@@ -40,7 +40,7 @@ class Batches:
     ) -> Position | Start:
         """The position at which the next batch ends; `at` itself if nothing is new. Raises as `Feed.after` does.
 
-        `unlimited`: the batch has all that is new. Commits that `target` has not had are not new.
+        `unlimited`: the batch has all that is new. Only commits that a stream at `target` has read count as new.
         """
         self._last = feed = self._feed()
         end = feed.after(at, ALL if unlimited else self.options.most, target=target)

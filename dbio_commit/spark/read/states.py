@@ -67,7 +67,7 @@ class Reads:
 
     @classmethod
     def of_statement(cls, spark: SparkSession, statement: Any, target: Any) -> "Reads":
-        """Of an analysed statement of the JVM. `target` is the part that names the table to change, if there is one."""
+        """Those of an analysed statement of the JVM. `target`: the part that names the table to change, if any."""
         if not was_ready(spark, SNAPSHOT_FILE_INDEX):
             return NO_READS
         return cls._parse(java_class(spark._jvm, _READS).ofStatement(statement, target))

@@ -195,7 +195,7 @@ class Rewrite:
         return self.reads.of_table(identity_of(self.snapshot)) if self.snapshot else frozenset()
 
     def _refuse_changed(self, now: Snapshot) -> None:
-        """Raises CommitConflictError if the table has changed since its rows and expressions were read from it.
+        """Raises CommitConflictError if the table has changed since the rewrite's rows and expressions were read.
 
         A blind append after the snapshot does not count, since the rewrite leaves its rows as they are. But it counts
         if the new rows may come from a later state (`Reads.floating`), or if the isolation is "serializable".

@@ -1,8 +1,8 @@
 """Divides the rows of files among several new files by the values of `cluster_by`, with Spark's tasks and one shuffle.
 
-The steps are those of `maintenance/compact/cluster`: tasks take the sample, the driver decides where to cut, tasks read
-each file once and send the rows of each new file, and each new file is written by one task. Rows are sent as packed
-bytes of Arrow, so that Spark converts no type.
+The steps are those of `maintenance/compact/cluster`. Tasks take the sample, and the driver decides where to cut. Tasks
+read each file once and send the rows of each new file to the task that writes it. Rows are sent as packed bytes of
+Arrow, so that Spark converts no type.
 """
 
 from collections.abc import Callable, Iterator, Sequence

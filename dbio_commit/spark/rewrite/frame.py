@@ -91,7 +91,7 @@ def write_frame(
 
 _SHUFFLED = 3
 """Bytes of a shuffle for each byte of Parquet: 1.2 were measured for random numbers, 1.5 for numbers, 4 and more for
-texts that repeat. It is high, since a task cuts a file that would be too large, and nothing joins small files."""
+texts that repeat. The value is high, as a task cuts a file that would be too large, and nothing joins small files."""
 
 
 @contextmanager

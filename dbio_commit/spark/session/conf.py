@@ -159,7 +159,7 @@ def run_of(spark: SparkSession) -> SparkRun:
 
 
 def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
-    """The location of the path. Raises InvalidInputError, also as `refuse_elsewhere`."""
+    """The location of the path. Raises InvalidInputError for a wrong path, and as `refuse_elsewhere` does."""
     location, text = parse_location(path), os.fspath(path)
     if is_plain(text) and (default := default_file_system(spark)):
         if not os.path.isabs(text) and not is_connect(spark):

@@ -17,7 +17,7 @@ from dbio_commit.spark.session.python import explain
 
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
-    """Within, an error of dbio_commit in a task is raised as itself, without the traceback of the worker."""
+    """Within the block, an error of dbio_commit in a task is raised as itself, without the worker's traceback."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # before Spark 4.0, some errors of tasks are only those of Java

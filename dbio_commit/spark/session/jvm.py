@@ -157,7 +157,7 @@ def _array(jvm: Any, kind: Any, items: Sequence[Any]) -> Any:
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
-    """Writes the same bytes each time for the same classes."""
+    """Writes a jar: the same bytes each time for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
             jar.writestr(zipfile.ZipInfo(name), body)

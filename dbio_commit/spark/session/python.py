@@ -47,8 +47,10 @@ def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
 
 
 def explain(error: Exception) -> UnsupportedStoreError | None:
-    """An error that says what to do, if a worker failed because its Python has another version or lacks a package, or
-    because its dbio_commit has another version."""
+    """An error that says what to do if a worker lacks a package, or has another version of Python or dbio_commit.
+
+    None if the error of the worker has another reason.
+    """
     text = str(error)
     if other := _other_package(text):
         return other

@@ -92,7 +92,7 @@ _WORDS_OF_QUERIES = ("select", "values", "table")
 def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
     """Checks that Spark gives these expressions the meaning that `protocol/expressions` gives them.
 
-    Raises InvalidInputError for a function of a user, such as one that replaces a function of Spark in the session, and
+    Raises InvalidInputError for a user's function, such as one that replaces a function of Spark in the session. Raises
     Spark's errors for an invalid expression. Over Connect, a client sees no plan, so nothing is checked.
     """
     if is_connect(rows.sparkSession):

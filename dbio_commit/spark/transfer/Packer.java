@@ -11,7 +11,7 @@ import org.apache.spark.sql.types.DataType;
  * Packs all rows of a task into a few values, column by column, in the form that `packed.py` describes. Each value is
  * followed by nulls in proportion to its size, so that a bound on the rows of a batch bounds its bytes.
  *
- * Rows that are equal in some columns may be grouped. Then they are held back, in as much memory as Spark gives, and a
+ * Rows that are equal in some columns may be grouped. Then they are held back, in as much memory as Spark gives. A
  * value holds rows of one group, or all rows of some small groups. If memory is too small, rows keep their own order.
  *
  * In the Java that Janino compiles: no lambdas and no generics, so that elements of collections are cast.

@@ -1,7 +1,7 @@
 """Has Spark pass rows to Python fast, in Arrow batches of bounded size.
 
-Spark can bound a batch by its bytes, but then measures the whole batch again for each row, which costs half as much as
-all the rest. So Spark only counts rows here. To bound the bytes, a large row is followed by filler rows, as many as
+Spark can bound a batch by its bytes. But it then measures the whole batch again for each row, which costs half as much
+as all the rest. So Spark only counts rows here. To bound the bytes, a large row is followed by filler rows, as many as
 ordinary rows fit in its place. Tasks drop the fillers.
 
 In classic sessions, many rows are packed into one value (`packed`). Nested columns and Spark Connect use Spark's own
@@ -243,7 +243,7 @@ _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @contextmanager
 def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session bounds Arrow batches only by rows, which is fast. With `pack`, this bounds their bytes."""
+    """Within the block, the session bounds Arrow batches only by rows, which is fast. `pack` makes this bound bytes."""
     rows, configured = batch_rows(schema), int(own(spark, _RECORDS) or 0)
     rows = min(rows, configured) if configured > 0 else rows
     with holding(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: rows}):

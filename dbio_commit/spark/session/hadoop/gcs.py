@@ -1,4 +1,4 @@
-"""The settings of Google's connector (gcs-connector 3, and hadoop-gcp 3.5) as options of gcsfs. Pure."""
+"""Translates the settings of Google's connector (gcs-connector 3, hadoop-gcp 3.5) to options of gcsfs. Pure."""
 
 from urllib.parse import quote, urlsplit
 

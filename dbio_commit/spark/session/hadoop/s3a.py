@@ -1,4 +1,4 @@
-"""The settings of S3A (hadoop-aws 3.5) as options of s3fs. Pure."""
+"""Translates the settings of S3A (hadoop-aws 3.5) to options of s3fs. Pure."""
 
 import json
 import re
