@@ -32,7 +32,7 @@ _fine: set[tuple[str, ...]] = set()
 
 
 def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
-    """With a local master, has Spark start workers with this process's Python, unless another one is configured.
+    """Before workers start: with a local master, sets their Python to this process's, unless another one is configured.
 
     Otherwise checks the Python of workers on this machine. With a local master, these are all workers; with
     `plans_here`, those in which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
