@@ -1,6 +1,6 @@
 """Reads the rows of files with pyarrow, through the table's own store: batch by batch, some files ahead of the caller.
 
-`data/rows` and `data/conform` make a file's columns those of the table.
+`data/rows` and `data/conform` convert a file's columns to those of the table.
 """
 
 import os
@@ -51,8 +51,8 @@ def read_table(request: Request) -> pa.Table:
 
 
 def count(request: Request) -> int:
-    """How many rows there are. Reads the columns of the condition; without one, only footers of files whose number of
-    rows is not recorded."""
+    """How many rows there are. Reads the columns of the condition. Without a condition, reads only footers of files
+    whose number of rows is not recorded."""
     if request.condition is not None:
         used = next(request.condition.columns(), request.wanted[0])
         asked = replace(request, wanted=[used])

@@ -1,4 +1,4 @@
-"""What a caller asks of a snapshot's rows: columns, and a condition in Spark's SQL or as a list of terms."""
+"""A request for rows of a snapshot: the columns, and a condition in Spark's SQL or as a list of terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ def make_request(
     where: Where | None,
     time_zone: str | None,
 ) -> Request:
-    """The request, checked. Raises InvalidInputError for what the table does not have, and for a condition whose rows
-    are not certain without Spark; MissingPackageError without sqlglot if the condition is SQL.
+    """The request, checked. Raises InvalidInputError for a column that the table lacks, and for a condition that only
+    Spark can evaluate for certain; MissingPackageError without sqlglot if the condition is SQL.
     """
     known = table_columns(store, snapshot)
     schema = kinds.arrow_schema(known, where=snapshot.url)
