@@ -1,4 +1,4 @@
-"""Checks the column chunks that a file's footer describes: can readers read them? Pure.
+"""Checks whether readers can read the column chunks that a file's footer describes. Pure.
 
 This check comes before pyarrow. If a chunk is encrypted, has an unknown codec or contradicts the schema, pyarrow throws
 an exception that nothing catches, and the process ends.
@@ -66,8 +66,8 @@ class Leaf(NamedTuple):
 
 
 def check_chunks(end: bytes) -> list[str]:
-    """What some reader cannot read, each problem with its column. `end` has the last bytes of a file, with the whole
-    footer.
+    """Problems in words, with the column: what some reader cannot read. `end` has the last bytes of a file, with the
+    whole footer.
 
     Raises ValueError if the footer is damaged.
     """
@@ -75,7 +75,7 @@ def check_chunks(end: bytes) -> list[str]:
 
 
 def check_footer(footer: Struct) -> list[str]:
-    """The same for a footer that is decoded already."""
+    """As `check_chunks`, for a footer that is decoded already."""
     leaves = list(leaves_in(structs(footer, SCHEMA)))
     found: dict[str, None] = {}
     for group in structs(footer, ROW_GROUPS):
@@ -106,7 +106,7 @@ def decode_footer(end: bytes) -> Struct:
 
 
 def footer_in(end: bytes) -> tuple[int, int]:
-    """Where the footer starts and stops in the last bytes of a file. A negative start: they lack a part of it."""
+    """The offsets of the footer's start and end in the last bytes of a file. A negative start: a part is missing."""
     stop = len(end) - 8
     return stop - int.from_bytes(end[-8:-4], "little"), stop
 
@@ -159,7 +159,7 @@ def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
 
 
 def _check_sizes(leaf: Leaf, told: Struct) -> None:
-    """Raises ValueError if there are not as many counts as levels."""
+    """Raises ValueError if the size statistics have not as many counts as the column has levels."""
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
         if field in told and len(value(told, field, LIST)) not in (0, levels + 1):

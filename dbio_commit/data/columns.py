@@ -1,7 +1,6 @@
-"""Columns as Arrow's schema and as Spark's JSON: conversions in both directions, without Spark. Pure.
+"""Converts schemas of Arrow to Spark's JSON and back, without Spark. Pure.
 
-Which Spark schemas can be written is in `spark/session/schema`. How a file's columns become the table's is in
-`conform`.
+`spark/session/schema` decides which Spark schemas can be written. `conform` converts a file's columns to the table's.
 """
 
 import json
@@ -49,7 +48,7 @@ _ALSO: Mapping[pa.DataType, str] = {
 
 
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
-    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError for what is no such schema."""
+    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError if it is no such schema."""
     try:
         return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -59,7 +58,7 @@ def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
 
 
 def arrow_type(kind: Any) -> Any:
-    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError for what is none."""
+    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError if it is no such type."""
     match kind:
         case {"type": "struct", "fields": [*fields]}:
             return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in fields])

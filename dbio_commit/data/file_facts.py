@@ -1,4 +1,4 @@
-"""What markers say of some columns, file by file. Pure."""
+"""Reads the bounds and counts of some columns from markers, file by file. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,8 +13,8 @@ from dbio_commit.protocol.state import Added
 def facts_in(
     added: Added, markers: Mapping[str, Decided], columns: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[str, list[Facts]]]:
-    """The facts of these columns, given as name and type, in each file that a transaction added. None of them is a
-    partition column."""
+    """The path of each file that a transaction added, with the facts of these columns. They are given as name and type,
+    and none is a partition column."""
     commit = markers.get(added.tid or "")
     info = commit.marker.dbio_commit.files if commit and commit.marker.dbio_commit else None
     if commit is None or info is None:

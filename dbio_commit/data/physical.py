@@ -1,4 +1,4 @@
-"""Finds Parquet that not all readers of a table read, or read alike. Pure.
+"""Finds in Parquet files what some reader of a table cannot read, or reads as something else. Pure.
 
 The readers are Spark, dbio in Python, and those of published tables: delta-rs, Polars, DuckDB, Trino. Whether columns
 fit a table is in `fitting`.
@@ -47,16 +47,16 @@ _POLARS_ENUM = b"_PL_ENUM_VALUES"
 
 
 def problems(file: "pq.ParquetFile") -> list[str]:
-    """What some reader cannot read, or reads as something else: each problem with its column, and what to write
-    instead."""
+    """The problems in words: what some reader cannot read, or reads as something else. Each has the column, and what to
+    write instead."""
     if not len(file.schema):
         return ["it has no columns, which Spark does not read: write the table's columns, even if there are no rows"]
     return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
 def problem_of_name(name: str) -> str | None:
-    """What keeps some reader from naming a column or field: DuckDB has no name without characters, and names that pass
-    through Arrow end at a zero character. None if all can."""
+    """Why some reader cannot name a column or field; None if all can. DuckDB has no empty name, and names that pass
+    through Arrow end at a zero character."""
     if not name:
         return "an empty name"
     return "a zero character in its name" if "\0" in name else None

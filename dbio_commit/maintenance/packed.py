@@ -1,4 +1,4 @@
-"""Many objects in little memory: a million of them take some 50 MB."""
+"""Sequences that keep many objects in little memory: a million take some 50 MB."""
 
 import zlib
 from abc import abstractmethod
@@ -19,11 +19,11 @@ CHUNK = 4096
 
 
 class Packed(Sequence[_T], Generic[_T]):
-    """Objects with a path and some numbers each. Each is made when it is asked for. Equal to any sequence of the same
-    ones."""
+    """Objects with a path and some numbers each. An object is made when it is read. The sequence equals any other one
+    of equal objects."""
 
     numbers: ClassVar[int]
-    """How many numbers each has."""
+    """How many numbers each object has."""
 
     def __init__(self, items: Iterable[_T] = ()) -> None:
         self._packed: list[bytes] = []

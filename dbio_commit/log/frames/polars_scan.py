@@ -38,7 +38,7 @@ _DIRECT_IN_PARTITIONS = 200
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 _NUMBER, _DATE = re.compile(r"-?[0-9]{1,18}"), re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TEXTS = {"Int8": _NUMBER, "Int16": _NUMBER, "Int32": _NUMBER, "Int64": _NUMBER, "Date": _DATE}
-"""By types of Polars: the texts in names of directories that Polars reads as this package does."""
+"""For types of Polars, the texts in names of directories that Polars reads as dbio does."""
 
 
 def to_lazy(request: Request) -> "polars.LazyFrame":
@@ -140,7 +140,7 @@ def _resolved_late(request: Request) -> "polars.LazyFrame":
 
 @dataclass(frozen=True)
 class _Planned:
-    """What a query needs, as Polars has planned it."""
+    """The rows and columns that a query needs, as Polars has planned it."""
 
     request: Request
     names: Sequence[str]
@@ -157,9 +157,9 @@ class _Planned:
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator["polars.DataFrame"]:
-        """What Polars calls for each run of the query.
+        """Returns the rows. Polars calls this for each run of the query.
 
-        The rows come in the order of the files, whichever columns and filters there are.
+        The rows come in the order of the files, whatever the columns and filters are.
         """
         request, target = self.request, self.request.target
         used = [*self.filters, *([] if predicate is None else [predicate])]

@@ -39,7 +39,7 @@ _HELD = 2
 
 
 def read_table(request: Request) -> pa.Table:
-    """All rows in memory, with the columns that are asked for."""
+    """All rows in memory, with the wanted columns."""
     whole = _whole_bytes(request, request.target, request.condition)
     read = _reader(request, request.target, partial(open_file, request.store, whole_bytes=whole), request.condition)
 
@@ -87,7 +87,7 @@ def read_batches(
 
 
 def batch_reader(request: Request) -> pa.RecordBatchReader:
-    """The rows, with the columns that are asked for."""
+    """The rows batch by batch, with the wanted columns."""
     wanted = list(request.wanted)
     schema = pa.schema([request.target.field(name) for name in wanted])
     found = read_batches(request, request.files, request.target)

@@ -48,7 +48,7 @@ class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
-        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
+        """`remember` caches what is read, for other readers of the same root, in bounded memory."""
         self.reader, self._parts = reader, parts
         self._remember = remember or (lambda what, read, bytes: read())
 

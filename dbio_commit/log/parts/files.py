@@ -112,7 +112,7 @@ class PartFiles(FilesInParts):
 
     @property
     def hides(self) -> bool:
-        """Whether a path is removed that no transaction adds, as far as that is known without reading all parts."""
+        """Whether a path is removed that no transaction adds, by what is known without a read of all parts."""
         return self._state.hides or self._lost.hides
 
     @overload

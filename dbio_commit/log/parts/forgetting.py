@@ -205,7 +205,7 @@ class Forgetting:
         return commit._replace(marker=replace(commit.marker, dbio_commit=info))
 
     def _in_order(self) -> Sequence[Decided]:
-        """All transactions. One that removes files by reference comes after the one that added them."""
+        """All transactions. A transaction that removes files by reference comes after the one that added them."""
         if not self._removed:
             return self._transactions
         order = {commit.tid: commit for commit in self._transactions}

@@ -108,7 +108,7 @@ def _merge_files(reader: PartReader, wanted: Merge, cuts: Sequence[Key]) -> Iter
 
 
 class _Places:
-    """Where the rows of a new part come from."""
+    """The part, and the row in it, from which each row of a new part comes."""
 
     def __init__(self) -> None:
         self.parts, self.places = array("q"), array("q")

@@ -459,7 +459,7 @@ def _are_whole(texts: Any) -> bool:
 
 
 _MOST_DIGITS = 4000
-"""Of a whole number."""
+"""A whole number has fewer characters than this."""
 
 _HOLE_BYTES, _RUN_BYTES = 64 * 1024, 32 * 1024**2
 """One request fetches chunks with at most `_HOLE_BYTES` between them, and at most `_RUN_BYTES` in all."""

@@ -129,11 +129,11 @@ class Key(NamedTuple):
 
 
 class News(NamedTuple):
-    """What one checkpoint adds to the parts of the one before it."""
+    """The rows that one checkpoint adds to the parts of the one before it."""
 
     files: pa.Table
     statistics: pa.Table | None
-    """With a row for each row of `files`."""
+    """The statistics, with a row for each row of `files`; None if there are none."""
     commits: pa.Table
     moved: Mapping[str, Key]
     """The new places of other transactions, by tid."""
@@ -468,7 +468,7 @@ class Slices:
     def __init__(self) -> None:
         self.paths: list[str] = []
         self.partitions = Partitions(())
-        """Of the directories."""
+        """The partitions of the directories, by their numbers."""
         self.directories = array("i")
         """For each path, the number of its directory."""
         self.added = array("i")

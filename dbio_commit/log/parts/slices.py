@@ -56,7 +56,7 @@ class SlicedNews:
         return [it.commit for it in self._choose(filter(may, self._directories), lambda path: True)]
 
     def among(self, paths: Collection[str]) -> list[Decided]:
-        """All transactions, each with its paths among these."""
+        """All transactions, each with those of its paths that are among these."""
         directories = {names.split(path)[0] for path in paths}
         return [it.commit for it in self._choose(directories & self._places.keys(), paths.__contains__)]
 

@@ -46,7 +46,7 @@ class Later(NamedTuple):
 
 
 class Since(NamedTuple):
-    """What became of the files of an earlier state."""
+    """Which files of an earlier state have been lost since."""
 
     forgets: bool = False
     """Whether some paths that later transactions removed are forgotten."""

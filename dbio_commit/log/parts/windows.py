@@ -32,7 +32,7 @@ class _Groups(NamedTuple):
         return [(self.part.name, i) for i in range(self.first, self.last + 1)]
 
     def without(self, kept: Collection[tuple[str, int]]) -> "list[_Groups]":
-        """Those of the row groups whose keys are not in `kept`, in runs of neighbours."""
+        """The row groups whose keys are not in `kept`, in runs of neighbours."""
         found: list[_Groups] = []
         for name, i in self.keys:
             if (name, i) not in kept:

@@ -1,4 +1,4 @@
-"""Does what vacuum does to a store, in either scope, and records it."""
+"""Executes the actions of a vacuum on a store, in either scope, and records them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -139,7 +139,7 @@ class Executor:
         self.deleted.extend(_unfinished(it, self.horizons) for it in late if it.path not in failures)
 
     def waiting(self) -> Iterator[datetime]:
-        """Since when each object that is kept, and each unfinished upload, waits for the retention."""
+        """The times since which kept objects and unfinished uploads wait for the retention."""
         yield from (self.horizons.now - it.age for it in self.kept)
         yield from (it.started for it in self._uploads)
 

@@ -1,4 +1,4 @@
-"""Avro as Iceberg uses it: the schemas of manifests and lists, and records of files from outside. Uses fastavro.
+"""Reads Avro as Iceberg uses it, also from outside, and has the schemas of manifests and lists. Uses fastavro.
 
 The schemas are those of Iceberg's public specification, version 2. What the records mean is in `manifests`.
 """
