@@ -104,8 +104,8 @@ _LINE = TypeAdapter(tuple[str, RunSummary])
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
-# For each table, the last whole run that found nothing to do, so that a new process knows it. The file decides nothing:
-# a vacuum is left out only if the log of the table is the same as then. Without the file, each table gets a vacuum.
+# The file has, for each table, the last whole run that found nothing to do, so that a new process knows it. A vacuum is
+# left out only if the log of the table is the same as then. Without the file, each table gets a vacuum.
 
 
 def read_idle(path: str) -> dict[str, RunSummary]:

@@ -122,7 +122,7 @@ def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # no commit may be deleted, or was deleted, with it
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no deletion of commits, and allowed none
     return None
 
 
@@ -140,7 +140,7 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
     """Creates the tombstone. From then on there is no table."""
     log = parse_log(store.list_log())
     _refuse_others(store, log)
-    read_descriptor(store, log)  # refuses what a later version wrote
+    read_descriptor(store, log)  # refuses a descriptor of a later version of dbio
     prove_store(store)
     if not everything and read_snapshot(store, clock).tids:
         raise InvalidInputError(has_commits(store))

@@ -129,7 +129,7 @@ def _provenance(
         if marker.dbio_commit and marker.dbio_commit.provenance:
             return marker.dbio_commit.provenance
     if table_id is not None and "" in started and started[""].size:
-        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it decides nothing
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # a start marker decides nothing
             begun = read_begun(store, started[""], table_id=table_id)
             return begun.provenance if begun else None
     return None

@@ -117,7 +117,7 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
     table_id = read_descriptor(store, log).id
     unreadable, damaged = _find_unreadable(store, log, table_id)
     if not unreadable and not damaged:
-        read_checkpoint(store, log, table_id=table_id)  # or CheckpointLostError: all that held it are gone
+        read_checkpoint(store, log, table_id=table_id)  # raises CheckpointLostError if all checkpoints are gone
         return None
     sources = _Sources(store, clock, entries, log, table_id, unreadable, damaged)
     if not damaged:

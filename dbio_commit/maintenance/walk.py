@@ -95,14 +95,14 @@ def groups_of(snapshot: Snapshot, directories: Sequence[str]) -> list[Sequence[s
 def divide(snapshot: Snapshot, below: Sequence[str]) -> Iterator[Share]:
     """Divides a table with these directories below its top levels. A small table is one share.
 
-    Together the shares have all paths, and each path is in one of them. The first share has the objects in the top levels.
+    Each path of the table is in one share. The first share has the objects in the top levels.
     """
     groups = groups_of(snapshot, below)
     if len(groups) <= 1:
         yield Share(below, True, snapshot.below(Subtrees((), is_rest=True)))
         return
     within = [Subtrees(below, is_rest=True), *map(Subtrees, groups)]
-    each = snapshot.each_below(within)  # no state is referred to here while the next one is read
+    each = snapshot.each_below(within)  # no reference to a share stays while the next one is read
     for i, directories in enumerate([(), *groups]):
         yield Share(directories, i == 0, next(each))
 

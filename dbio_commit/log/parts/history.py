@@ -106,7 +106,7 @@ class StoredHistory(HistoryInParts):
             some = table.filter(pc.and_(pc.is_valid(table["added"]), rows.is_among(table["tid"], tids)))
             both = rows.listed(pc.is_valid(some["removed"]))
             for tid, is_both, bytes in zip(rows.listed(some["tid"]), both, rows.listed(some["size"]), strict=True):
-                if not (is_both and tid in recorded):  # that is a change file
+                if not (is_both and tid in recorded):  # else it is a change file
                     count[tid] += 1
                     size[tid] += bytes or 0
         return {tid: Totals(count[tid], size[tid]) for tid in tids}

@@ -340,7 +340,7 @@ def _damaged() -> Iterator[None]:
         yield
     except DamagedPart:
         raise
-    except Exception as error:  # of pyarrow, which promises no errors for bytes that are no Parquet
+    except Exception as error:  # pyarrow may raise any error for bytes that are not Parquet
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 

@@ -36,7 +36,7 @@ FILES = pa.schema(
         ("tid", _TEXTS),  # the transaction that added or removed the path
         ("writer", _TEXTS),  # the tid in the name, "" if there is none; null if it is `tid`
         ("added", pa.int32()),  # the place of the path in `added` of the marker; null if it does not add it
-        ("removed", pa.int32()),  # the same of `removed`
+        ("removed", pa.int32()),  # its place in `removed`; null if it does not remove it
         ("size", pa.int64()),  # null if it is not known
         ("rows", pa.int64()),
         ("whole", pa.bool_()),  # whether `whole` of the marker names it
@@ -511,7 +511,7 @@ def slices(files: pa.Table) -> Slices:
     directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
     paths: list[str] = []
-    for start in range(0, files.num_rows, _AT_ONCE):  # since Arrow and Python hold each text of their own
+    for start in range(0, files.num_rows, _AT_ONCE):  # since each text is in memory twice, for Arrow and for Python
         paths += listed(paths_of(files.slice(start, _AT_ONCE)))
     files = files.drop_columns(["name"])
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))

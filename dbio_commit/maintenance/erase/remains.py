@@ -102,7 +102,7 @@ def _of_texts(snapshot: Snapshot) -> list[str]:
 
 
 def _of_uploads(store: Store) -> list[str]:
-    with suppress(StoreError):  # which the report has among its failures
+    with suppress(StoreError):  # the report names this error among its failures
         if uploads := store.list_unfinished():
             return [
                 f"{len(uploads):,} uploads that nobody has finished may hold such rows, first "

@@ -188,7 +188,7 @@ class _Erasure(TableVacuum):
         self._doomed = self._find(snapshot)
         if not self._executor.dry_run:
             self._wait_for(snapshot)
-            try_to_publish(self._store, self._clock, snapshot.settings)  # before files go that it may still name
+            try_to_publish(self._store, self._clock, snapshot.settings)  # before files are deleted that a publication may name
         left = self._delete_files(snapshot)
         if self._executor.dry_run:
             self._executor.delete(self._markers_of(snapshot))
@@ -292,7 +292,7 @@ class _Erasure(TableVacuum):
             raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
         purged = self._purge(snapshot, left)
         horizons = self._executor.horizons
-        # No retention for readers, whatever clocks show: a part that was dropped just now goes, too.
+        # No retention for readers, whatever clocks show: a part that was dropped just now is deleted, too.
         self._executor.horizons = replace(horizons, data=datetime.max.replace(tzinfo=UTC))
         try:
             self._delete_parts(snapshot, purged)
@@ -335,7 +335,7 @@ class _Erasure(TableVacuum):
                 continue
             before = [path for path in paths if path in self._published.get(it, paths)]
             old += [Candidate(path, 0, self._executor.horizons.now, Reason.PUBLISHED, True) for path in before]
-            # Others may just be about to create what is between, by a number that would be free again.
+            # Other publishers may be about to create the objects between, by a number that a deletion would free.
             for path in set(paths).difference(before) if self._may_be_named else ():
                 self._executor.failed[path] = "was published meanwhile, and may name files with such rows: erase again"
             done.append(it)

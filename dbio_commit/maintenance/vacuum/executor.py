@@ -60,12 +60,12 @@ class Executor:
     def now(self) -> datetime:
         """The earlier of this machine's time and the store's: a clock that is ahead would make all objects look old."""
         if self.store.list_directory() == Listing([], []):
-            return self.clock.now()  # nothing is here, and nothing may be left here
+            return self.clock.now()  # the root is empty, and must stay empty
         try:
             return min(self.clock.now(), until_quiet(self.store, self._ask_for_the_time))
         except StoreError as error:
             self.failed["time of the store"] = str(error)
-            # It is at least as late as this. Most of the garbage will have to wait.
+            # The store's time is at least this. With it, most of the garbage is not old enough yet.
             return max((entry.modified for entry in self.store.list_log()), default=_LONG_AGO)
 
     def _ask_for_the_time(self) -> datetime:

@@ -183,7 +183,7 @@ class TableVacuum:
             for garbage in judge.garbage(listed.entries):
                 (due if garbage.due else kept).append(garbage)
         if len(share.directories) < len(levels.below):
-            # One later snapshot for those of many shares: most shares have none.
+            # One later snapshot judges the unknown files of many shares, since most shares have none.
             left.unknown += [garbage for garbage in due if garbage.reason is Reason.UNKNOWN]
             due = [garbage for garbage in due if garbage.reason is not Reason.UNKNOWN]
             if len(left.unknown) >= MOST_UNKNOWN:

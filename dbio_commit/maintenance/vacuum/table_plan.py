@@ -289,5 +289,5 @@ class NeededMarkers:
         """The needed ones among all transactions. All shares of the table must have been recorded."""
         if not self._is_left_by_adoption:
             return self._needed
-        # It removed what earlier commits had hidden. Which commit hid which file is not recorded.
+        # The adoption removed files that earlier commits had hidden. Which commit hid which file is not recorded.
         return self._needed | {it.tid for it in commits if it.tid not in self._with_paths}

@@ -159,7 +159,7 @@ def records(body: bytes, schema: Mapping[str, Any], *, where: str) -> Iterator[A
         yield from fastavro.reader(io.BytesIO(body))
     except CorruptMarkerError:
         raise
-    except Exception as error:  # of fastavro, which promises no errors for bytes that are no Avro
+    except Exception as error:  # fastavro may raise any error for bytes that are not Avro
         raise CorruptMarkerError(f"{where} is no Avro file that can be read ({error!r:.200}); {UNREADABLE}") from None
 
 

@@ -128,7 +128,7 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     except UnusableError as error:
         raise CorruptMarkerError(str(error)) from error
     kept |= {f"{DIRECTORY}/{it.name}" for some in manifests for it in some}
-    # Whatever only later versions name was written after this one, because their publishers had read it.
+    # Objects that only later versions name were written after this one, because their publishers had read it.
     since = versions[at_horizon].modified
     due = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
     old = compress(due, store.ask_each(lambda entry: _is_own(store, entry, table_id), due))
