@@ -116,34 +116,34 @@ def _of_chunk(leaf: Leaf, chunk: Struct) -> Iterator[str]:
     if _CRYPTO in chunk or _ENCRYPTED in chunk or _METADATA not in chunk:
         yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
         return
-    told = value(chunk, _METADATA, STRUCT)
-    if value(told, _CHUNK_TYPE, INT32) != leaf.type:
+    metadata = value(chunk, _METADATA, STRUCT)
+    if value(metadata, _CHUNK_TYPE, INT32) != leaf.type:
         raise ValueError(f"column {_path(leaf)!r:.200} is of another type than the schema says")
-    codec = value(told, _CODEC, INT32)
+    codec = value(metadata, _CODEC, INT32)
     if not 0 <= codec < len(_CODECS):
         yield f"column {_path(leaf)!r:.200} is compressed by codec {codec}, which is unknown to readers: {_OTHER_CODEC}"
     elif _CODECS[codec] in _NOT_SPARKS:
         yield f"it is compressed by {_CODECS[codec]}, which Spark does not read: {_OTHER_CODEC}"
-    for encoding in value(told, _CHUNK_ENCODINGS, LIST):
+    for encoding in value(metadata, _CHUNK_ENCODINGS, LIST):
         if not isinstance(encoding, int):
             raise ValueError(f"column {_path(leaf)!r:.200} has encodings that are no numbers")
         if encoding not in _ENCODINGS:
             yield f"column {_path(leaf)!r:.200} has an encoding that is unknown to readers: write it plain"
             break
-    if _STATISTICS in told:
-        yield from problems_of_bounds(leaf, value(told, _STATISTICS, STRUCT))
-    if _SIZES in told:
-        _check_sizes(leaf, value(told, _SIZES, STRUCT))
+    if _STATISTICS in metadata:
+        yield from problems_of_bounds(leaf, value(metadata, _STATISTICS, STRUCT))
+    if _SIZES in metadata:
+        _check_sizes(leaf, value(metadata, _SIZES, STRUCT))
 
 
 _OTHER_CODEC = "write it with snappy, zstd, gzip or lz4"
 
 
-def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
+def problems_of_bounds(leaf: Leaf, statistics: Struct) -> Iterator[str]:
     if not leaf.width:
         return
     for field in _BOUNDS:
-        raw = value(told, field, BINARY) if field in told else b""
+        raw = value(statistics, field, BINARY) if field in statistics else b""
         if not raw:
             continue
         if len(raw) < leaf.width:
@@ -158,13 +158,13 @@ def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
                 return
 
 
-def _check_sizes(leaf: Leaf, told: Struct) -> None:
+def _check_sizes(leaf: Leaf, sizes: Struct) -> None:
     """Raises ValueError if the size statistics have not as many counts as the column has levels."""
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
-        if field in told and len(value(told, field, LIST)) not in (0, levels + 1):
+        if field in sizes and len(value(sizes, field, LIST)) not in (0, levels + 1):
             raise ValueError(f"column {_path(leaf)!r:.200} has counts for other levels of nesting than the schema has")
-    if _BYTE_LENGTHS in told and leaf.type != _BYTE_ARRAY:
+    if _BYTE_LENGTHS in sizes and leaf.type != _BYTE_ARRAY:
         raise ValueError(f"column {_path(leaf)!r:.200} has lengths of texts, and is no column of texts")
 
 

@@ -124,11 +124,11 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
     Raises InvalidInputError if the recorded text is no schema, and for types that Spark or Arrow does not have.
     """
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
-    if told is None:
+    text = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if text is None:
         return spark_schema(file_schema(file), where=where)
     try:
-        recorded: dict[str, Any] = keep_known(json.loads(told))
+        recorded: dict[str, Any] = keep_known(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the schema that Spark recorded in {where} cannot be read: {error!s:.200}") from None
     arrow_schema(recorded, where=where)
@@ -138,11 +138,11 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
 def refuse_variants(file: "pq.ParquetFile", *, where: str) -> None:
     """Raises InvalidInputError if Spark has written variants of which parts are in other columns than `value`."""
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
-    if has_variants(told):
+    recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if has_variants(recorded):
         try:
             schema = file_schema(file)
-            with_variants(spark_schema(schema, where=where), schema, told)
+            with_variants(spark_schema(schema, where=where), schema, recorded)
         except ValueError as error:
             raise InvalidInputError(
                 f"{where}: {error}, as Spark's own writer makes them, and only Spark reads such files: write variants "

@@ -33,11 +33,11 @@ def count_rows(
 
 
 def _in_parts(files: FilesInParts, lower: Sequence[str]) -> CountsByPartition | None:
-    told = files.counts(lower)
-    if told is None:
+    counts = files.counts(lower)
+    if counts is None:
         return None
     found: CountsByPartition = {}
-    for directory, (rows, *nulls) in told.items():
+    for directory, (rows, *nulls) in counts.items():
         if not _add(found, tuple(names.parse_partition(directory).values()), rows, nulls):
             return None
     return found
@@ -140,7 +140,7 @@ def _of_bounds(
     function: Callable[[Sequence[Facts]], bool], wanted: Sequence[Extreme]
 ) -> Callable[[Partition, Mapping[str, Bounds], int | None], bool]:
     def of(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
-        told = {name.lower(): it for name, it in bounds.items()}
-        return function([facts_of_bounds(told.get(it.column.lower()), rows, it.kind) for it in wanted])
+        by_lower = {name.lower(): it for name, it in bounds.items()}
+        return function([facts_of_bounds(by_lower.get(it.column.lower()), rows, it.kind) for it in wanted])
 
     return of

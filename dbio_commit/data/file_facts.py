@@ -21,11 +21,11 @@ def facts_in(
         yield from ((path, [Facts()] * len(columns)) for path in added.paths)
         return
     bounds = bounds_in(commit.marker, lower={name.lower() for name, _ in columns})
-    told = {name.lower(): it for name, it in bounds.items()}
+    by_lower = {name.lower(): it for name, it in bounds.items()}
     number = {path: i for i, path in enumerate(commit.marker.added)}
     for path in added.paths:
         i = number.get(path)
         rows = None if i is None else info.rows[i]
-        each = [None if i is None or name.lower() not in told else bounds_of(told[name.lower()], i)
+        each = [None if i is None or name.lower() not in by_lower else bounds_of(by_lower[name.lower()], i)
                 for name, _ in columns]  # fmt: skip
         yield path, [facts_of_bounds(it, rows, kind) for it, (_, kind) in zip(each, columns, strict=True)]

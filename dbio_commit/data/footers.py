@@ -162,12 +162,12 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
         return Footer(path=path, size=size, problems=[str(error)])
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Footer(path=path, size=size, broken=f"{error!s:.200}")
-    told = _statistics(file) if statistics and not found else None
+    bounds = _statistics(file) if statistics and not found else None
     return Footer(
         path=path,
         size=size,
         rows=rows,
-        statistics=told,
+        statistics=bounds,
         columns=columns,
         ids=field_ids_in(schema, columns),
         problems=found,

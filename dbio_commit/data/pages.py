@@ -65,11 +65,11 @@ def places_in(footer: Struct) -> list[list[tuple[int, int]]]:
 
 
 def _place(chunk: Struct) -> tuple[int, int]:
-    told = value(chunk, _METADATA, STRUCT)
-    start: int = value(told, _DATA_OFFSET, INT64)
-    if _DICTIONARY_OFFSET in told and 0 < (first := value(told, _DICTIONARY_OFFSET, INT64)) < start:
+    metadata = value(chunk, _METADATA, STRUCT)
+    start: int = value(metadata, _DATA_OFFSET, INT64)
+    if _DICTIONARY_OFFSET in metadata and 0 < (first := value(metadata, _DICTIONARY_OFFSET, INT64)) < start:
         start = first
-    return start, start + value(told, _COMPRESSED_SIZE, INT64)
+    return start, start + value(metadata, _COMPRESSED_SIZE, INT64)
 
 
 def measure_pages(body: bytes | memoryview, at: int, end: int) -> Pages:

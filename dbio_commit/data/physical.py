@@ -65,9 +65,9 @@ def problem_of_name(name: str) -> str | None:
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of Parquet's own types, which all readers see."""
     for leaf in map(file.schema.column, range(len(file.schema))):
-        told = _of_leaf(json.loads(leaf.logical_type.to_json()))
-        if told is not None:
-            yield f"column {leaf.path!r:.200} {told[0]}: {told[1]}"
+        problem = _of_leaf(json.loads(leaf.logical_type.to_json()))
+        if problem is not None:
+            yield f"column {leaf.path!r:.200} {problem[0]}: {problem[1]}"
 
 
 def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -90,8 +90,8 @@ def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of the types that Arrow's writers record in the file. Other readers based on Arrow use them."""
     for column in _footer_schema(file):
         for path, field in _fields(column.name, column):
-            if (told := _of_kind(field.type)) is not None:
-                yield f"column {path!r:.200} is {field.type}, which {told[0]}: {told[1]}"
+            if (why := _of_kind(field.type)) is not None:
+                yield f"column {path!r:.200} is {field.type}, which {why[0]}: {why[1]}"
             if any(key.startswith(_POLARS_ENUM) for key in field.metadata or ()):
                 yield f"column {path!r:.200} is Polars' Enum, which Polars does not take for text: cast it to String"
 
@@ -100,9 +100,9 @@ def _footer_schema(file: "pq.ParquetFile") -> "pa.Schema":
     """The schema that the writer recorded. The schema that pyarrow makes of it hides some types."""
     import pyarrow as pa
 
-    if told := (file.metadata.metadata or {}).get(b"ARROW:schema"):
+    if recorded := (file.metadata.metadata or {}).get(b"ARROW:schema"):
         with suppress(ValueError, OSError, pa.ArrowException):  # then no reader uses it
-            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded)))
     return file.schema_arrow
 
 
@@ -126,22 +126,24 @@ def _of_kind(kind: Any) -> tuple[str, str] | None:
 
 def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of types that only Spark has: others read intervals as plain numbers, and variants as structs."""
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
-    for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
+    recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
+    for kind in sorted(set(_SPARK_INTERVAL.findall(recorded))):
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
-    if _VARIANT.search(str(file.schema)) or (_SPARK_VARIANT.search(told) and not _has_plain_variants(file, told)):
+    if _VARIANT.search(str(file.schema)) or (
+        _SPARK_VARIANT.search(recorded) and not _has_plain_variants(file, recorded)
+    ):
         yield (
             "a column is a variant that is not just a struct of the binaries value and metadata, such as Spark's own "
             f"writer makes, and not all readers read it: write it with dbio.write, or {_AS_TEXT}"
         )
 
 
-def _has_plain_variants(file: "pq.ParquetFile", told: bytes) -> bool:
+def _has_plain_variants(file: "pq.ParquetFile", recorded: bytes) -> bool:
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
         schema = file_schema(file)
-        with_variants(spark_schema(schema, where="it"), schema, told)
+        with_variants(spark_schema(schema, where="it"), schema, recorded)
     except (ValueError, InvalidInputError):
         return False
     return True

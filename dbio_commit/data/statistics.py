@@ -28,8 +28,8 @@ def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int | 
 
 def bounds_in_group(kind: pa.DataType, footer: pq.FileMetaData, number: int, leaf: int) -> Bounds:
     """The bounds of one leaf column of this type in one row group."""
-    told: Any = footer.row_group(number).column(leaf).statistics
-    nulls = told.null_count if told is not None and told.has_null_count else None
+    recorded: Any = footer.row_group(number).column(leaf).statistics
+    nulls = recorded.null_count if recorded is not None and recorded.has_null_count else None
     return Bounds(*_min_max(kind, footer, leaf, [number]), nulls)
 
 

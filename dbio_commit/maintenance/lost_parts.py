@@ -85,9 +85,11 @@ def find_losses(store: Store, reader: PartReader, parts: Sequence[Part]) -> list
     for part in parts:
         if why := _wrong_size(sizes.get(part.name), part.bytes) or _wrong_rows(reader, part):
             found.append(Loss(part, part.name, why))
-        told = part.statistics
-        if told and (why := _wrong_size(sizes.get(told.name), told.bytes) or _wrong_statistics(reader, part)):
-            found.append(Loss(part, told.name, why))
+        statistics = part.statistics
+        if statistics and (
+            why := _wrong_size(sizes.get(statistics.name), statistics.bytes) or _wrong_statistics(reader, part)
+        ):
+            found.append(Loss(part, statistics.name, why))
     return found
 
 

@@ -136,8 +136,8 @@ class _Rows:
 
     def keys(self) -> dict[str, rows.Key]:
         at = listed(self.commits["at"].cast(pa.int64()))
-        told = zip(listed(self.commits["tid"]), at, listed(self.commits["rank"]), strict=True)
-        return {tid: rows.Key(at, rank) for tid, at, rank in told}
+        each = zip(listed(self.commits["tid"]), at, listed(self.commits["rank"]), strict=True)
+        return {tid: rows.Key(at, rank) for tid, at, rank in each}
 
 
 def _with_part(known: Evidence, state: Parts, lost: Sequence[Part], used: str, made: "_Made") -> Parts:
@@ -250,10 +250,10 @@ def _files_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) ->
             for it in intact.decided
         ]
     )
-    told = [commit for commit in found if commit.tid in own]
+    marked = [commit for commit in found if commit.tid in own]
     paths = intact.paths_of(counts)
     made: list[FileRow] = []
-    for commit in told:
+    for commit in marked:
         each = rows.file_rows(commit)
         _refuse_other_paths(commit.tid, paths[commit.tid], each)
         if commit.marker.removed_tids:
@@ -267,8 +267,8 @@ def _files_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) ->
     table = rows.files_table(made)
     until = max(part.until for part in lost)
     return (
-        f"the commit markers of {len(told)} transactions",
-        _Made("files", table, since, until, rows.statistics_table(table, told)),
+        f"the commit markers of {len(marked)} transactions",
+        _Made("files", table, since, until, rows.statistics_table(table, marked)),
     )
 
 
@@ -384,13 +384,13 @@ class _Listing:
     def _check_bytes(self, commit: Decided) -> None:
         """Compares the bytes that the transaction has written, if all its files exist."""
         info = commit.marker.dbio_commit
-        told = info.metrics.get("numOutputBytes") if info else None
+        recorded = info.metrics.get("numOutputBytes") if info else None
         own = [*commit.marker.added, *(path for path, row in self.new.items() if row.tid == commit.tid)]
         is_whole = len(own) == len(commit.marker.added) + commit.forgotten.added
-        if told is None or not is_whole or any(path not in self._sizes for path in own):
+        if recorded is None or not is_whole or any(path not in self._sizes for path in own):
             return
-        if (found := sum(self._sizes[path] for path in own)) != told:
-            raise CannotRebuild(f"transaction {commit.tid} wrote {told} bytes, and its files have {found}")
+        if (found := sum(self._sizes[path] for path in own)) != recorded:
+            raise CannotRebuild(f"transaction {commit.tid} wrote {recorded} bytes, and its files have {found}")
 
     @property
     def removed_at(self) -> datetime | None:

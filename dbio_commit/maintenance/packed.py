@@ -90,8 +90,8 @@ class Packed(Sequence[_T], Generic[_T]):
     def _unpack(self, packed: bytes) -> list[_T]:
         body = zlib.decompress(packed)
         start = (1 + self.numbers) * 8 * CHUNK
-        told: Any = memoryview(body)[:start].cast("q")
-        lengths, *columns = (told[i * CHUNK : (i + 1) * CHUNK] for i in range(1 + self.numbers))
+        numbers: Any = memoryview(body)[:start].cast("q")
+        lengths, *columns = (numbers[i * CHUNK : (i + 1) * CHUNK] for i in range(1 + self.numbers))
         ends = pairwise(accumulate(lengths, initial=start))
         paths = (body[start:end].decode("utf-8", "surrogatepass") for start, end in ends)
         return [*map(self.make, paths, *columns)]

@@ -161,8 +161,8 @@ def restore(
         if keeps_columns:
             transaction.remove(file.path for file in plan.goes)
         tids = {*then.tids}
-        told = now.among({file.path for file in plan.back}).decided
-        known = recorded_files(commit for commit in told if commit.tid in tids)
+        decided = now.among({file.path for file in plan.back}).decided
+        known = recorded_files(commit for commit in decided if commit.tid in tids)
         stage_copies(store, store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
         transaction.vouch_for_rows()  # they are rows of an earlier state, whatever the constraints are now
         transaction.record_copies(restored=len(plan.back))

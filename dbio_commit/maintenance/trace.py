@@ -44,9 +44,9 @@ def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
     is_live = any(file.path == within for file in some.files)
     writer = names.parse_data_file(names.split(within)[1])
     if added is None and removed is None and not is_live and writer not in snapshot.tids:
-        tells = f"; its name is that of a file of transaction {writer}, which is not committed" if writer else ""
+        hint = f"; its name is that of a file of transaction {writer}, which is not committed" if writer else ""
         raise InvalidInputError(
-            f"no commit of {store.url} that its history remembers names the file {within!r:.300}{tells}: `dbio files` "
+            f"no commit of {store.url} that its history remembers names the file {within!r:.300}{hint}: `dbio files` "
             "lists the live files"
         )
     tids = {added or writer, removed} - {None}

@@ -165,11 +165,11 @@ class _Planned:
         used = [*self.filters, *([] if predicate is None else [predicate])]
         left = min((it for it in (self.limit, n_rows) if it is not None), default=None)
         asked = [outline(it, _polars_schema(target)) for it in used] if left is None else []
-        told = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
-        files = request.files if told is None else request.pruned(told)
+        condition = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
+        files = request.files if condition is None else request.pruned(condition)
         wanted = self.names if with_columns is None else with_columns
         needed = pa.schema([target.field(name) for name in dict.fromkeys([*wanted, *self.filter_columns])])
-        for frame in _frames(request, files, needed, used if left is None else (), told, batch_size, left):
+        for frame in _frames(request, files, needed, used if left is None else (), condition, batch_size, left):
             if left is not None:
                 frame = frame.head(left)
                 left -= frame.height
@@ -184,7 +184,7 @@ def _frames(
     files: Sequence[DataFile],
     target: pa.Schema,
     keep: Sequence["polars.Expr"],
-    told: Condition | None,
+    condition: Condition | None,
     batch_size: int | None,
     n_rows: int | None,
 ) -> Iterator["polars.DataFrame"]:
@@ -195,7 +195,7 @@ def _frames(
             lazy = lazy.filter(*keep) if keep else lazy
             lazy = lazy if n_rows is None else lazy.head(n_rows)
             yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=True, engine="streaming")
-        for batch in read_batches(request, others, target, skipping=told):
+        for batch in read_batches(request, others, target, skipping=condition):
             frame = frame_of(pa.Table.from_batches([batch]))
             yield frame.filter(*keep) if keep else frame
 

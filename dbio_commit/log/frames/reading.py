@@ -206,8 +206,8 @@ def _choose_groups(
     kept = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        told = {name: bounds_in_group(kind, footer, number, leaf) for name, (leaf, kind) in leaves.items()}
-        info = FileInfo(path="", size=0, rows=group.num_rows, statistics=told, partition=dict(partition))
+        bounds = {name: bounds_in_group(kind, footer, number, leaf) for name, (leaf, kind) in leaves.items()}
+        info = FileInfo(path="", size=0, rows=group.num_rows, statistics=bounds, partition=dict(partition))
         facts_of = facts_of_file(info, used, types_of)
         if group.num_rows and all(condition.may_hold(facts_of) for condition in conditions):
             kept.append(number)

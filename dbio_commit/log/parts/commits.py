@@ -73,8 +73,8 @@ class StoredCommits(CommitsInParts):
     def keys(self) -> Mapping[str, rows.Key]:
         """The place of each transaction."""
         at = rows.listed(self.table["at"].cast(pa.int64()))
-        told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
-        return _Keys({tid: rows.Key(at, rank) for tid, at, rank in told}, self.reader)
+        each = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
+        return _Keys({tid: rows.Key(at, rank) for tid, at, rank in each}, self.reader)
 
     @cached_property
     def firsts(self) -> Mapping[str, int | None]:

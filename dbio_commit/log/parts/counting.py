@@ -39,18 +39,18 @@ class Counting:
         columns = [*map(str, range(len(counts)))]
         table = pa.table([directory.indices, *counts], names=["directory", *columns])
         sums = table.group_by("directory", use_threads=False).aggregate([(name, "sum") for name in columns])
-        told = directory.dictionary.take(rows.joined(sums["directory"])), *(sums[f"{it}_sum"] for it in columns)
-        for text, *each in zip(*map(rows.listed, told), strict=True):
+        totals = directory.dictionary.take(rows.joined(sums["directory"])), *(sums[f"{it}_sum"] for it in columns)
+        for text, *each in zip(*map(rows.listed, totals), strict=True):
             so_far = self.found.setdefault(text, [0] * len(counts))
             self.found[text] = [one + other for one, other in zip(so_far, each, strict=True)]
         return True
 
-    def add_new(self, files: Iterable[DataFile], told: Mapping[str, FileInfo], columns: Sequence[str]) -> bool:
-        """As `add`, for files whose numbers are in `told`, by path."""
+    def add_new(self, files: Iterable[DataFile], infos: Mapping[str, FileInfo], columns: Sequence[str]) -> bool:
+        """As `add`, for files whose numbers are in `infos`, by path."""
         directories: list[str] = []
         each: list[list[int | None]] = []
         for file in files:
-            info = told.get(file.path)
+            info = infos.get(file.path)
             known = {name.lower(): it.nulls for name, it in (info.statistics or {}).items()} if info else {}
             directories.append(names.split(file.path)[0])
             each.append([info.rows if info else None, *map(known.get, columns)])

@@ -160,12 +160,12 @@ class PartFiles(FilesInParts):
             if holds:
                 counts = rows.listed(table["rows"])
                 bounds = self._bounds(table, columns, counts, in_some)
-                files = (file for file, told, count in zip(files, bounds, counts, strict=True)
-                         if told is not None and holds(file.partition, told, count))  # fmt: skip
+                files = (file for file, own, count in zip(files, bounds, counts, strict=True)
+                         if own is not None and holds(file.partition, own, count))  # fmt: skip
             chosen += files
-        told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
+        infos = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
         for file in self._new:
-            info = told.get(file.path)
+            info = infos.get(file.path)
             if may(file.partition) and (
                 holds is None or info is None or holds(file.partition, info.statistics or {}, info.rows)
             ):
@@ -183,16 +183,16 @@ class PartFiles(FilesInParts):
                         return None
         except DamagedPart:
             return None
-        told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)}
-        return counting.found if counting.add_new(self.new, told, columns) else None
+        infos = {info.path: info for commit in self._news for info in unpack_files(commit.marker)}
+        return counting.found if counting.add_new(self.new, infos, columns) else None
 
     def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
         found: dict[str, int | None] = {}
         if stored := {*paths} - self._only_new:
             for table in self._live(self._rows.of_paths(stored)):
                 found |= {row["path"]: row["rows"] for row in _dicts(table, stored)}
-        told = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
-        return found | {file.path: told.get(file.path) for file in self._new if file.path in paths}
+        counts = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
+        return found | {file.path: counts.get(file.path) for file in self._new if file.path in paths}
 
     # --- rows -----------------------------------------------------------------------------------------------------
 

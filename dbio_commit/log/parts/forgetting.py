@@ -198,10 +198,10 @@ class Forgetting:
     def _resolved(self, commit: Decided) -> Decided:
         if commit.tid not in self._infos:
             return commit
-        own, told = commit.marker.dbio_commit, self._infos[commit.tid]
+        own, resolved = commit.marker.dbio_commit, self._infos[commit.tid]
         assert own
-        assert told
-        info = replace(own, version=told.version, removed_tids=told.removed_tids)
+        assert resolved
+        info = replace(own, version=resolved.version, removed_tids=resolved.removed_tids)
         return commit._replace(marker=replace(commit.marker, dbio_commit=info))
 
     def _in_order(self) -> Sequence[Decided]:
@@ -279,10 +279,10 @@ class _Places:
         """The new rows, with places in the whole markers instead of places in the slice."""
         if not files.num_rows:
             return files
-        told = [rows.listed(files[name]) for name in ("tid", "added", "removed")]
+        columns = [rows.listed(files[name]) for name in ("tid", "added", "removed")]
         added: list[int | None] = []
         removed: list[int | None] = []
-        for path, tid, adds, removes in zip(rows.listed(rows.paths_of(files)), *told, strict=True):
+        for path, tid, adds, removes in zip(rows.listed(rows.paths_of(files)), *columns, strict=True):
             added.append(None if adds is None else self._added[tid][path])
             removed.append(None if removes is None else self._removed.get(tid, {}).get(path, _BY_REFERENCE))
         for name, values in (("added", added), ("removed", removed)):

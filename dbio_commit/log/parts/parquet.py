@@ -182,9 +182,9 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
     writer.close()
     with sink.getbuffer() as view:  # no copy: there may be hundreds of megabytes
         end = len(view) - _MAGIC_BYTES - int.from_bytes(view[-_MAGIC_BYTES:][:4], "little")
-        told = bytes(view[end:])
-        sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(told) for at, stop in group)
-    footer = sums + told
+        own_footer = bytes(view[end:])
+        sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(own_footer) for at, stop in group)
+    footer = sums + own_footer
     sink.seek(end)
     sink.write(footer)
     body = sink.getvalue()
@@ -274,8 +274,8 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
     """Raises DamagedPart if pyarrow should not read these row groups, given by their places and bytes."""
     metadata, found = _open_footer(footer)
     with _damaged():
-        told = metadata.schema
-        leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
+        columns = metadata.schema
+        leaves = [columns.column(i).path.split(".")[0] for i in range(len(columns))]
         if not _required(schema) <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
         for i, (start, body) in groups.items():
@@ -322,13 +322,13 @@ def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) ->
     unpacked = packed = 0
     with _damaged():
         for body, at, stop, kind in chunks:
-            told = pages.measure_pages(body[max(at, 0) : stop] if at >= 0 else b"", 0, stop - at)
+            measured = pages.measure_pages(body[max(at, 0) : stop] if at >= 0 else b"", 0, stop - at)
             is_text = pa.types.is_string(kind) or pa.types.is_list(kind)
-            if not told.encodings <= ({_PLAIN} if is_text else _ENCODINGS):
+            if not measured.encodings <= ({_PLAIN} if is_text else _ENCODINGS):
                 raise DamagedPart("a column has an encoding that no writer uses")
-            if told.values > 2 * _MOST_VALUES:
+            if measured.values > 2 * _MOST_VALUES:
                 raise DamagedPart("a column has more values than any writer writes")
-            unpacked, packed = unpacked + told.unpacked_bytes, packed + stop - at
+            unpacked, packed = unpacked + measured.unpacked_bytes, packed + stop - at
     if unpacked > _MOST_UNPACKED + _RATIO * packed:
         raise DamagedPart(f"{packed} bytes would unpack to {unpacked}, more than any writer packs")
     return unpacked
@@ -375,8 +375,8 @@ class OpenStatistics:
         return sum(self._sizes(group, self.columns if columns is None else columns))
 
     def _sizes(self, group: int, columns: Sequence[str]) -> list[int]:
-        told = self._metadata.row_group(group)
-        return [told.column(self._by_name[name]).total_uncompressed_size for name in columns]
+        row_group = self._metadata.row_group(group)
+        return [row_group.column(self._by_name[name]).total_uncompressed_size for name in columns]
 
     def read(self, columns: Sequence[str], group: int) -> pa.Table:
         """These columns of a row group. Raises DamagedPart."""

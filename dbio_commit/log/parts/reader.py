@@ -89,12 +89,12 @@ class PartReader:
 
     def open_statistics(self, part: Part) -> OpenStatistics | None:
         """The statistics of a part; None if it has none. Raises as `table`."""
-        told = part.statistics
-        if told is None:
+        statistics = part.statistics
+        if statistics is None:
             return None
         try:
-            footer = self.store.get_some(told.name, told.bytes - told.footer, told.footer)
-            found = OpenStatistics(told, footer, partial(self.store.get_some, told.name))
+            footer = self.store.get_some(statistics.name, statistics.bytes - statistics.footer, statistics.footer)
+            found = OpenStatistics(statistics, footer, partial(self.store.get_some, statistics.name))
             if sum(found.group_rows) != part.rows:
                 raise DamagedPart("they have another number of rows than the part")
             return found

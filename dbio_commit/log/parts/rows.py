@@ -207,8 +207,8 @@ def files_table(rows: Iterable[FileRow]) -> pa.Table:
 def _in_columns(rows: Sequence[FileRow]) -> pa.Table:
     found = FileRow(*zip(*rows, strict=True))  # type: ignore[arg-type]
     writers = [None if tid == writer else writer for tid, writer in zip(found.tid, found.writer, strict=True)]
-    told: Any = {**found._asdict(), "writer": writers}
-    return pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    columns: Any = {**found._asdict(), "writer": writers}
+    return pa.table({name: pa.array(columns[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
 
 
 def commits_table(
@@ -282,15 +282,15 @@ def _is_change(row: FileRow, marker: CommitMarker) -> bool:
 
 def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | None:
     """The statistics of the files in these rows, by what the commits record; None if they record none."""
-    told = {commit.tid: bounds for commit in commits if (bounds := bounds_in(commit.marker))}
-    if not told:
+    by_tid = {commit.tid: bounds for commit in commits if (bounds := bounds_in(commit.marker))}
+    if not by_tid:
         return None
-    columns = list(dict.fromkeys(column for bounds in told.values() for column in bounds))
+    columns = list(dict.fromkeys(column for bounds in by_tid.values() for column in bounds))
     places = [*zip(listed(files["tid"]), listed(files["added"]), strict=True)]
     found: dict[str, Any] = {}
     for column in columns:
         for fact in FACTS:
-            each = {tid: getattr(bounds[column], fact) for tid, bounds in told.items() if column in bounds}
+            each = {tid: getattr(bounds[column], fact) for tid, bounds in by_tid.items() if column in bounds}
             values = [each[tid][at] if at is not None and tid in each else None for tid, at in places]
             for kind, own in _by_kind(values).items():
                 found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])

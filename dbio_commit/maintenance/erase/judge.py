@@ -34,8 +34,8 @@ class ErasureJudge(Judge):
 
     @classmethod
     def made_of(cls, judge: Judge, doomed: Doomed, share: Snapshot, below: list[str]) -> "ErasureJudge":
-        told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
-        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
+        values = {it.name: getattr(judge, it.name) for it in fields(Judge)}
+        return cls(**values, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
 
     def within(self, share: Snapshot) -> "ErasureJudge":
         return ErasureJudge.made_of(Judge.within(self, share), self.doomed, share, self.below)

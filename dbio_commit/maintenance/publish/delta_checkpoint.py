@@ -149,8 +149,8 @@ def _decode(body: bytes, where: str) -> DeltaState:
         for chunk in added.chunks:
             for path in chunk.drop_null().unique().to_pylist():
                 paths.add(unquote(path))
-        for name, told in found.items():
-            told += _rows(table[name])
+        for name, records in found.items():
+            records += _rows(table[name])
     return DeltaState(paths=paths.found(), metadata=_only(found["metaData"]), protocol=_only(found["protocol"]))
 
 

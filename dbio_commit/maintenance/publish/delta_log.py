@@ -164,8 +164,10 @@ class DeltaShown(ShownCommits, frozen=True):
     ) -> Self:
         """`tids` are those of all commits, oldest first."""
         commits = ShownCommits.of_tids(tids)
-        told = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
-        return cls(commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), told, sorted(bounded))
+        converted = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
+        return cls(
+            commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), converted, sorted(bounded)
+        )
 
 
 def digest_of_metadata(metadata: Mapping[str, Any]) -> str:

@@ -48,8 +48,8 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     wanted = _versions_since(store, listing, max(start, 0) if state is None else known + 1)
     if state is None and start >= 0:
         state, wanted = read_checkpoint(store, listing, start, table_id), wanted[1:]
-    told = [listing.versions[number] for number in wanted]
-    versions = _read_versions(store, wanted, told, table_id)
+    entries = [listing.versions[number] for number in wanted]
+    versions = _read_versions(store, wanted, entries, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:
         keep(TableKey.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)

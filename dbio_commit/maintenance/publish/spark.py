@@ -135,7 +135,7 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Sink
     entry = listing.lists[listing.last]
     key = TableKey.of(store, table_id)
     match find(key, entry):
-        case (str() as told, SinkList() as listed) if told == root:
+        case (str() as known_root, SinkList() as listed) if known_root == root:
             return listed
     listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
     if listed.is_streams:

@@ -60,12 +60,12 @@ def entry_schema(partition: Sequence[tuple[Field, str]]) -> dict[str, Any]:
     are_unique = len({*names}) == len(names)
     values, known = [], set[str]()
     for (field, kind), name in zip(partition, names, strict=True):
-        told = avro_type(kind)
-        if isinstance(told, dict) and "name" in told:
-            if told["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
-                told = {**told, "name": f"{told['name']}_{field['field-id']}"}
-            known.add(told["name"])
-        values.append(_optional(name if are_unique else f"_{field['field-id']}", told, field["field-id"]))
+        avro_kind = avro_type(kind)
+        if isinstance(avro_kind, dict) and "name" in avro_kind:
+            if avro_kind["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
+                avro_kind = {**avro_kind, "name": f"{avro_kind['name']}_{field['field-id']}"}
+            known.add(avro_kind["name"])
+        values.append(_optional(name if are_unique else f"_{field['field-id']}", avro_kind, field["field-id"]))
     data_file = {
         "type": "record",
         "name": "r2",

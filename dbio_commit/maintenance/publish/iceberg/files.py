@@ -140,9 +140,9 @@ class EntryMaker:
 
     def _may_have_other_decimals(self, it: Described) -> bool:
         """Whether only the footer shows the scale of a column. Raises InvalidInputError if a bound shows another."""
-        told = {name.lower(): bounds for name, bounds in it.bounds.items()}
+        by_lower = {name.lower(): bounds for name, bounds in it.bounds.items()}
         for name, (shown, scale) in self._decimals.items():
-            bounds = told.get(name)
+            bounds = by_lower.get(name)
             if bounds is None:
                 return True
             scales = {scale_of(bounds.min), scale_of(bounds.max)} - {None}

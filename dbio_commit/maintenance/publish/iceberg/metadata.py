@@ -202,9 +202,9 @@ def writer_of(body: bytes) -> str:
     except (MsgspecError, UnicodeDecodeError, RecursionError):
         return "a tool whose metadata cannot be read"
     last = next((it for it in found.snapshots if it.snapshot_id == found.current_snapshot_id), _ForeignSnapshot())
-    told = [last.summary.get(key) for key in ("engine-name", "app-id", "operation")]
-    name = next((it for it in told[:2] if isinstance(it, str)), "a tool that does not say its name")
-    return f"{name} ({told[2]})"[:200] if isinstance(told[2], str) else name[:200]
+    texts = [last.summary.get(key) for key in ("engine-name", "app-id", "operation")]
+    name = next((it for it in texts[:2] if isinstance(it, str)), "a tool that does not say its name")
+    return f"{name} ({texts[2]})"[:200] if isinstance(texts[2], str) else name[:200]
 
 
 class _ForeignSnapshot(_Body, frozen=True, kw_only=True):

@@ -158,8 +158,8 @@ class ManifestSink:
         start = len(before.root) + 1
         for entry in before.entries(manifest):
             is_gone = entry["data_file"]["file_path"][start:] in gone
-            told = as_deleted(entry, manifest, self._snapshot_id) if is_gone else as_existing(entry, manifest)
-            self._add(told, manifest.span)
+            changed = as_deleted(entry, manifest, self._snapshot_id) if is_gone else as_existing(entry, manifest)
+            self._add(changed, manifest.span)
         self._close()
 
     def merge(self, before: Before, rest: Sequence[Manifest]) -> list[Manifest]:
