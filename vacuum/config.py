@@ -1,4 +1,4 @@
-"""The configuration vacuum.toml: read and checked as a whole, so that all mistakes are reported at once.
+"""Reads the configuration vacuum.toml, and checks it as a whole, so that all mistakes are reported at once.
 
 Opens no connection: `discovery` finds the tables of a pattern. Holds no credentials: values of the form {env = "NAME"}
 are looked up in the environment when they are used.

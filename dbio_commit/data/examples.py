@@ -1,4 +1,4 @@
-"""Example rows in messages about constraints. Pure."""
+"""Formats example rows for messages about constraints. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

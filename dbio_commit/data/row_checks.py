@@ -21,7 +21,7 @@ from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 
 Test = Callable[[pa.RecordBatch], Any]
-"""For each row, whether it violates a constraint."""
+"""Returns a value for each row: whether the row violates a constraint, or the value of a column to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Copies a table to another context, with its history and the times of its commits: `Table.copy`, `dbio copy`.
+"""Copies a table to another place, with its history and the times of its commits: `Table.copy`, `dbio copy`.
 
 A tool that only copies objects gives them new times, and so the copy loses the order of its commits. Here a checkpoint
 at the new place holds the whole history. Until the copy is complete, a tombstone there says that there is no table. If

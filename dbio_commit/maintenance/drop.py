@@ -122,7 +122,7 @@ def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no deletion of commits, and allowed none
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no deletion of commits
     return None
 
 

@@ -265,9 +265,8 @@ def _begin(
     if left := _find_interrupted(target, clock, had, app) if had else None:
         tid, begun = left
         terms = replace(start(claims=False), tid=tid, job=begun.job, unclaimed=None)
-        started, decided = target.stat_many(
-            [names.started(tid), names.committed(tid)]
-        )  # after `start` has looked at the table
+        # After `start` has looked at the table:
+        started, decided = target.stat_many([names.started(tid), names.committed(tid)])
         is_taken_up = started is not None and decided is None
     if terms is None or not is_taken_up:
         terms = start(claims=True)

@@ -93,7 +93,7 @@ def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDB
     """The columns, with floating-point ones wrapped in TRY, so that DuckDB does not filter them by bounds.
 
     DuckDB and pyarrow take the bounds in a footer for all values, and lose NaN, which many writers leave out of bounds.
-    DuckDB pushes no filter through TRY. TRY costs no time.
+    DuckDB knows no bounds of the value of TRY. TRY costs no time.
     """
     columns = [(_quoted(field.name), _has_floats(field.type)) for field in target]
     if not any(is_odd for _, is_odd in columns):

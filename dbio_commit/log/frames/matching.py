@@ -25,7 +25,7 @@ class MatchedFile(NamedTuple):
     why: str
     """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
     end: Tail
-    """Its size, and its last bytes with the footer; no bytes if those of other files fill `_ENDS_BYTES`."""
+    """Its size, and its last bytes with the footer; no bytes on a disk, or if other files fill `_ENDS_BYTES`."""
 
     def is_native(self, request: Request) -> bool:
         """Whether Polars and DuckDB themselves read the table's rows from this file, which must be on a disk."""

@@ -1,4 +1,4 @@
-"""The statistics of files in parts: found by the place of each file's row, and read row group by row group."""
+"""Reads the statistics of files in parts, row group by row group, and finds them by the place of each file's row."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence

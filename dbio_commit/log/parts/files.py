@@ -389,7 +389,8 @@ class PartFiles(FilesInParts):
     ) -> Iterator[Mapping[str, Bounds] | None]:
         """The statistics of these columns for each row: empty if they are damaged, None if `in_some` rules the row out.
 
-        The columns are in lower case. `counts` are the numbers of rows of the files."""
+        The columns are in lower case. `counts` are the numbers of rows of the files.
+        """
         parts, places = rows.listed(table["part"]), rows.listed(table["place"])
         facts: Mapping[str, BoundsByFact] = {}
         with suppress(DamagedPart):

@@ -1,6 +1,7 @@
 """Finds the rows that a checkpoint adds to parts if it forgets paths, or resolves references.
 
-Reads the parts one slice (a range of keys) after the other, so that a table of any size takes the same memory."""
+Reads the parts one slice (a range of keys) after the other, so that a table of any size takes the same memory.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence

@@ -115,7 +115,7 @@ class _Places:
         """The number of the part of each row, and the number of the row in it."""
 
     def note(self, located: pa.Table) -> pa.Table:
-        """Records where these rows come from, and returns them without that."""
+        """Records where these rows come from, and returns them without the columns that say so."""
         self.parts.extend(rows.integers(located["part"]))
         self.places.extend(rows.integers(located["place"]))
         return located.drop_columns(["part", "place"])

@@ -87,7 +87,7 @@ def _at_the_end(commit: Decided) -> Callable[[FileRow], FileRow]:
 
 
 def places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:
-    """A place for each commit, by tid, in the order of the commits. If that allows it, a commit keeps its old place."""
+    """A place for each commit, by tid, in the order of the commits. A commit keeps its old place if possible."""
     found: dict[str, Key] = {}
     last = Key(-(1 << 62), 0)
     for commit in commits:

@@ -188,9 +188,8 @@ class _Erasure(TableVacuum):
         self._doomed = self._find(snapshot)
         if not self._executor.dry_run:
             self._wait_for(snapshot)
-            try_to_publish(
-                self._store, self._clock, snapshot.settings
-            )  # before files are deleted that a publication may name
+            # Before files are deleted that an outdated publication may name.
+            try_to_publish(self._store, self._clock, snapshot.settings)
         left = self._delete_files(snapshot)
         if self._executor.dry_run:
             self._executor.delete(self._markers_of(snapshot))

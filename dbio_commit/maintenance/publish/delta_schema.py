@@ -1,4 +1,4 @@
-"""A table's columns, partition values and statistics in the form of Delta's protocol. Pure.
+"""Converts a table's columns, partition values and statistics to the form of Delta's protocol. Pure.
 
 Versions of a Delta log, and the state that they add up to, are in `delta_log`.
 """

@@ -1,4 +1,4 @@
-"""Absolute URLs of a table's root, as Hadoop and compatible tools write them."""
+"""Makes absolute URLs of a table's root, as Hadoop and compatible tools write them."""
 
 import os
 import re

@@ -1,7 +1,7 @@
-"""The health of a table as facts. They are bounded in size, however large the table is. Pure.
+"""Computes the health of a table as facts, which are bounded in size, however large the table is. Pure.
 
-Their texts come from outside. They are cut here, and can be encoded as UTF-8. The code that renders them must escape
-them.
+The texts of these facts come from outside. They are cut here, and can be encoded as UTF-8. The code that renders texts
+must escape them.
 """
 
 from array import array

@@ -1,6 +1,6 @@
-"""The health of tables as one self-contained HTML page: no network, no script, light and dark colours.
+"""Renders the health of tables as one self-contained HTML page: no network, no script, light and dark colours.
 
-Every text goes through `visible` and is escaped. The page's policy forbids it to load anything.
+Every text passes through `visible` and is escaped. The page's policy forbids it to load anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence

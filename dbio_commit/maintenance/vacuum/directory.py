@@ -1,4 +1,4 @@
-"""One vacuum of a directory of the directory scope, as DBIO does it: `directory_plan` decides, `executor` does it.
+"""Runs one vacuum of a directory of the directory scope, as DBIO does it: `directory_plan` decides, `executor` acts.
 
 The order of the steps keeps the files safe at every moment, even if the vacuum is killed: PROTOCOL.md 11.4.
 """

@@ -1,4 +1,4 @@
-"""Vacuum: from a store to the report. `table` and `directory` have the rules of the two scopes."""
+"""Runs a vacuum, from a store to the report. `table` and `directory` have the rules of the two scopes."""
 
 from dataclasses import replace
 

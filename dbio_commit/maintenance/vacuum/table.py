@@ -1,4 +1,4 @@
-"""One vacuum of a dbio table: reads the table, lets `table_plan` decide, and lets `executor` do it.
+"""Runs one vacuum of a dbio table: reads the table, lets `table_plan` decide, and `executor` act.
 
 The order of the steps keeps the table safe at every moment, even if the vacuum is killed: PROTOCOL.md 10.2.
 """
