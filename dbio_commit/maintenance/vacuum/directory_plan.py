@@ -33,10 +33,10 @@ class DbioDirectory:
 
     path: str
     entries: Mapping[str, Entry]
-    """By name, markers included."""
+    """All objects in the directory by name, markers included."""
     directory: Directory
     markers: Mapping[str, CommitMarker]
-    """By tid."""
+    """The commit markers, by tid."""
     queues: Mapping[str, Sequence[str]]
     """The markers that each `_committed_vacuum<id>` lists, by its name."""
 
