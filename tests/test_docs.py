@@ -35,7 +35,7 @@ from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.markers.purge import decode_purge
-from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.start import decode_start
 from dbio_commit.protocol.markers.tombstone import decode_tombstone
 from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark import datasource
@@ -321,7 +321,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     referring = decode_commit(bodies["referring"], where="the document")
     compaction = decode_commit(bodies["compaction"], where="the document")
     recorded = decode_commit(bodies["recorded"], where="the document")
-    begun = decode_begun(bodies["begun"], where="the document")
+    begun = decode_start(bodies["begun"], where="the document")
     turn = decode_turn(bodies["turn"], where="the document")
     tombstone = decode_tombstone(bodies["tombstone"], where="the document")
     purge = decode_purge(bodies["purge"], where="the document")

@@ -5,7 +5,7 @@ from dbio_commit.base.errors import AppVersionError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.best_effort import best_effort
 from dbio_commit.commit.decision import abort_transaction
-from dbio_commit.log.listing import read_begun
+from dbio_commit.log.listing import read_start
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import outcome_of, refuse_new_id, why_refused
@@ -52,7 +52,7 @@ def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, t
         if other == tid or not started[other].size or other in table.checkpoint.covered:
             continue
         with best_effort(_log, "%s: could not find out whether %s is another attempt", store.url, other):
-            begun = read_begun(store, started[other], table_id=table.table_id)
+            begun = read_start(store, started[other], table_id=table.table_id)
             theirs = begun and begun.app
             if theirs and theirs.id == app.id and (theirs.version == app.version or has_version(table, theirs)):
                 abort_transaction(store, clock, other)

@@ -13,7 +13,7 @@ from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operat
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
-from dbio_commit.protocol.markers.start import App, Begun
+from dbio_commit.protocol.markers.start import App, StartMarker
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings, bare_columns
@@ -89,7 +89,7 @@ class Terms:
         if self.origin is None:
             return b""
         return encode(
-            Begun(
+            StartMarker(
                 table_id=self.origin.table_id,
                 app=self.app,
                 takes_turn=self.takes_turn,

@@ -13,7 +13,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction
-from dbio_commit.log.listing import has_start, read_begun, read_last_turn, read_markers, read_turn, refuse_other_table
+from dbio_commit.log.listing import has_start, read_last_turn, read_markers, read_start, read_turn, refuse_other_table
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -147,7 +147,7 @@ def end_blind(store: Store, clock: Clock, tid: str, table: Snapshot) -> bool:
 def _is_blind(store: Store, started: Entry, table_id: str | None) -> bool:
     """Whether a transaction may commit without a turn, by its start marker. One that cannot be read does not say so."""
     try:
-        begun = read_begun(store, started, table_id=table_id)
+        begun = read_start(store, started, table_id=table_id)
     except ObjectNotFoundError:
         return False  # vacuum has purged it: the transaction was decided
     except CorruptMarkerError:

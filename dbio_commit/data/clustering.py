@@ -1,4 +1,4 @@
-"""Which columns a table can be clustered by: those of which writers record bounds. Pure."""
+"""Decides which columns a table can be clustered by: those for which writers record bounds. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,7 @@
 """Checks rows against a table's constraints, and fills in defaults and generated columns, without Spark. Pure.
 
-With Spark, `spark/write/constraints` does this. What is not surely the same here is refused before anything is written.
+With Spark, `spark/write/constraints` does this. An expression whose result may differ from Spark's is refused before
+anything is written.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,17 +21,17 @@ from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 
 Test = Callable[[pa.RecordBatch], Any]
-"""For each row, whether it violates a constraint."""
+"""Returns a value for each row: whether the row violates a constraint, or the value of a column to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChecks:
-    """What is done with each batch of new rows, which have all columns of the table."""
+    """Fills in and checks each batch of new rows, which have all columns of the table."""
 
     where: str
     """The URL of the table."""
     fills: Mapping[str, Test] = field(default_factory=dict)
-    """By column that the data lacks: its values, in the order in which they are computed."""
+    """For each column that the data lacks, the function that computes its values. They run in this order."""
     tests: Sequence[tuple[Constraint, Test]] = ()
 
     @classmethod
@@ -39,7 +40,7 @@ class RowChecks:
     ) -> Self:
         """`schema` has the table's columns, of which the data lacks some; `now` is the time of the write.
 
-        Raises InvalidInputError for what only Spark can evaluate; MissingPackageError without sqlglot.
+        Raises InvalidInputError for an expression that only Spark can evaluate; MissingPackageError without sqlglot.
         """
         if not constraints:
             return cls(where=where)

@@ -22,7 +22,7 @@ from dbio_commit.protocol.timeline import Had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class FeedOptions:
     """The options of a stream."""
 
     changes: bool = False
@@ -35,7 +35,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Most:
+class BatchLimits:
     """The limits of a batch. A batch has at least one file, whatever its size."""
 
     files: int | None = None
@@ -51,20 +51,20 @@ class Most:
             count += 1
         return count
 
-    def less(self, files: Sequence[DataFile]) -> "Most | None":
+    def less(self, files: Sequence[DataFile]) -> "BatchLimits | None":
         """The limits that are left after these files; None if the batch is full."""
         size = sum(max(file.size, 0) for file in files)
         if (self.files is not None and self.files <= len(files)) or (
             self.size_bytes is not None and self.size_bytes <= size
         ):
             return None
-        return Most(
+        return BatchLimits(
             files=None if self.files is None else self.files - len(files),
             size_bytes=None if self.size_bytes is None else self.size_bytes - size,
         )
 
 
-ALL = Most()
+ALL = BatchLimits()
 
 
 class Lag(NamedTuple):
@@ -80,7 +80,7 @@ class Lag(NamedTuple):
 class Feed:
     """A table's history, as one stream reads it."""
 
-    def __init__(self, history: History, wanted: Wanted) -> None:
+    def __init__(self, history: History, wanted: FeedOptions) -> None:
         self._history, self._wanted = history, wanted
         self.warnings: list[str] = []
         """Warnings about lost files, if `fail_on_data_loss` is False."""
@@ -89,7 +89,9 @@ class Feed:
         """The position of a stream that has read everything."""
         return self._position(self._history.timeline.all())
 
-    def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
+    def after(
+        self, at: Position | Start, most: BatchLimits = ALL, *, target: Position | None = None
+    ) -> Position | Start:
         """The position at which the next batch ends; `at` itself if nothing is new. Only commits that the position
         `target` includes count as new.
 
@@ -103,7 +105,7 @@ class Feed:
         if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
             return self._within_state(at, most)
         done, cut = list[Decided](), None
-        left: Most | None = most
+        left: BatchLimits | None = most
         for commit in self._rest(at):
             if target is not None and not target.had(commit):
                 continue
@@ -308,7 +310,7 @@ class Feed:
 
     # --- the state that a stream begins with ------------------------------------------------------------------------
 
-    def _within_state(self, at: Position, most: Most) -> Position:
+    def _within_state(self, at: Position, most: BatchLimits) -> Position:
         assert at.part
         state, done = self._state(at), at.part.done
         if most.size_bytes is None:

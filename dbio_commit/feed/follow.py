@@ -5,7 +5,7 @@ from datetime import datetime
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.position import Start
 from dbio_commit.log.listing import refuse_dropped, until_quiet
 from dbio_commit.log.opening import open_log
@@ -53,7 +53,7 @@ class Follower:
         Raises HistoryLostError if one of their files does not exist any more, InvalidInputError, and as `history`.
         """
         history = self.history()
-        feed = Feed(history, Wanted(changes=True))
+        feed = Feed(history, FeedOptions(changes=True))
         found = [change for _, changes in feed.span(start, end) for change in changes]
         return history, self.without_deleted(feed, found)
 

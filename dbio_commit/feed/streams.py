@@ -10,7 +10,7 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.shown import Shown
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
 from dbio_commit.protocol.as_of import parse_time, parse_utc_time
@@ -54,7 +54,7 @@ def list_changes(
     Raises HistoryLostError if vacuum has deleted what is needed, and InvalidInputError.
     """
     history = Follower(store, clock).history()
-    span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
+    span = Feed(history, FeedOptions(changes=True)).span(start_at(start), end_at(end))
     return [_changes(history, commit, changes) for commit, changes in span]
 
 
@@ -124,7 +124,7 @@ def find_lag(store: Store, clock: Clock, checkpoint: Store) -> StreamLag:
     query = _read_query(checkpoint)
     batch = max(_numbers(checkpoint, "commits"), default=None)
     at = Start() if batch is None else _read_offset(checkpoint, batch, history)
-    lag = Feed(history, Wanted(fail_on_data_loss=False)).lag(at)
+    lag = Feed(history, FeedOptions(fail_on_data_loss=False)).lag(at)
     return StreamLag(
         query=query,
         batch=batch,

@@ -25,14 +25,14 @@ from dbio_commit.log.object_cache import find, is_cached, keep, read_cached, rea
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.footprint import begun_bytes, checkpoint_bytes, marker_bytes
+from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes, start_bytes
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
-from dbio_commit.protocol.markers.start import Begun, decode_begun
+from dbio_commit.protocol.markers.start import StartMarker, decode_start
 from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
@@ -238,22 +238,22 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
 
 
-def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | None:
+def read_start(store: Store, entry: Entry, *, table_id: str | None) -> StartMarker | None:
     """A transaction's start marker; None if it is empty, or another table's."""
 
-    def read() -> Begun | None:
-        return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
+    def read() -> StartMarker | None:
+        return decode_start(read_marker(store, entry), where=store.url_of(entry.path))
 
-    begun = read_cached(store, table_id, entry, read, bytes=begun_bytes)
+    begun = read_cached(store, table_id, entry, read, bytes=start_bytes)
     return begun if begun and is_of_table(begun.table_id, table_id) else None
 
 
-def read_begun_of(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, Begun]:
+def read_starts(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, StartMarker]:
     """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
 
-    def read(entry: Entry) -> Begun | None:
+    def read(entry: Entry) -> StartMarker | None:
         with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
-            return read_begun(store, entry, table_id=table_id)
+            return read_start(store, entry, table_id=table_id)
         return None
 
     some = {tid: entry for tid, entry in started.items() if entry.size}

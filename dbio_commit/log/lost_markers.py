@@ -16,7 +16,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.provenance import Provenance
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.store import Store
 
 _MOST_TURNS = 100
@@ -90,7 +90,7 @@ def _ended_turns(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dic
 
 
 def find_probable(
-    snapshot: Snapshot, begun: Mapping[str, Begun], newest: Mapping[str, datetime | None] | None = None
+    snapshot: Snapshot, begun: Mapping[str, StartMarker], newest: Mapping[str, datetime | None] | None = None
 ) -> dict[str, str]:
     """Those of the pending transactions, by their start markers, whose writers went on after them: by tid, the sign.
 

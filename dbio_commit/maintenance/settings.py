@@ -1,4 +1,4 @@
-"""Changes the settings of a table, or the comments of its columns, by a commit without files in a turn."""
+"""Changes the settings of a table, or the comments of its columns, by a commit without files."""
 
 import copy
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.markers.provenance import Provenance, texts_of
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 
 _OBJECTS_BYTES = 500
 """Bytes of one marker, with its id, its times and the names of its metrics."""
@@ -33,7 +33,7 @@ def marker_bytes(marker: CommitMarker) -> int:
     return _without_schema(marker) + _schema_bytes(marker)
 
 
-def begun_bytes(begun: Begun | None) -> int:
+def start_bytes(begun: StartMarker | None) -> int:
     """The memory that the texts of a start marker take."""
     if begun is None:
         return 0

@@ -56,7 +56,7 @@ class Why(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FileStates:
     """What is known of the files of a table, or of a directory in the directory scope. Paths are from the root."""
 
     live: Set[str]

@@ -51,16 +51,16 @@ def total_size(files: Sequence[DataFile]) -> int:
     return files.size if isinstance(files, FilesInParts) else sum(max(file.size, 0) for file in files)
 
 
-Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
+MayMatch = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may have wanted rows, by its partition, the recorded bounds of columns, and its number of rows."""
 
 
-HoldsInSome = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
+MayMatchAny = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
 """Whether one of several files may have wanted rows, by the recorded bounds of columns, and the numbers of rows."""
 
 TOGETHER = 256
-"""`HoldsInSome` decides for so many files before `Holds` does for each: in a clustered table, files whose names follow
-one another have similar values."""
+"""`MayMatchAny` decides for so many files before `MayMatch` does for each: in a clustered table, files whose names
+follow one another have similar values."""
 
 
 def in_slices(count: int) -> list[tuple[int, slice]]:
@@ -92,8 +92,8 @@ class FilesInParts(_Files):
         self,
         may: Callable[[Partition], bool],
         columns: Collection[str],
-        holds: Holds | None,
-        in_some: HoldsInSome | None = None,
+        holds: MayMatch | None,
+        in_some: MayMatchAny | None = None,
     ) -> "LiveFiles":
         """The files in partitions for which `may` is true, and for which `holds` is true, if it is given.
 

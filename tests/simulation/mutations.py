@@ -61,7 +61,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_ro
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.files_in_order import FilesInOrder
-from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
+from dbio_commit.protocol.garbage import FileStates, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
@@ -615,12 +615,12 @@ def trust_listings_for_hours() -> Iterator[None]:
 @mutation("busy", "I4", "I5")
 def give_up_what_was_decided_too_late() -> Iterator[None]:
     """Vacuum takes a commit that came too late to count in its snapshot for one that was aborted."""
-    of = Known.of
+    of = FileStates.of
 
-    def mutated(commits: Iterable[Decided], *, log: Log, **options: Any) -> Known:
+    def mutated(commits: Iterable[Decided], *, log: Log, **options: Any) -> FileStates:
         return of(commits, log=log, **{**options, "assume_aborted": [*options.get("assume_aborted", ()), *log.later]})
 
-    with patch.object(Known, "of", mutated):
+    with patch.object(FileStates, "of", mutated):
         yield
 
 
@@ -1279,14 +1279,14 @@ def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
 @mutation("layouts", "vacuum left", first=9)
 def know_the_present_layout_alone() -> Iterator[None]:
     """Vacuum takes what was left in partitions of before for what no transaction wrote."""
-    known = Known.of
+    known = FileStates.of
 
-    def mutated(commits: Iterable[Decided], *, layouts: Any, **more: Any) -> Known:
+    def mutated(commits: Iterable[Decided], *, layouts: Any, **more: Any) -> FileStates:
         commits = list(commits)
         now = current_metadata(it.marker for it in commits).settings
         return known(commits, layouts=layouts and frozenset({layout_of(now, min(layouts))}), **more)
 
-    with patch.object(Known, "of", mutated):
+    with patch.object(FileStates, "of", mutated):
         yield
 
 

@@ -20,9 +20,9 @@ from dbio_commit.protocol.state import (
     Added,
     DataFile,
     FilesInParts,
-    Holds,
-    HoldsInSome,
     LiveFiles,
+    MayMatch,
+    MayMatchAny,
     in_slices,
 )
 from dbio_commit.protocol.types import is_integer, type_of
@@ -96,7 +96,7 @@ def judge_partition(condition: Condition, types: Mapping[str, str]) -> Callable[
     return judge
 
 
-def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> Holds | None:
+def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatch | None:
     """Whether a file may hold such a row, by its partition and its bounds. None if there is nothing to ask."""
     if not columns:
         return None
@@ -109,7 +109,7 @@ def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str
     return holds
 
 
-def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> HoldsInSome:
+def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatchAny:
     def holds(bounds: Mapping[str, ColumnBounds], rows: Sequence[int | None]) -> bool:
         told = {name.lower(): it for name, it in bounds.items()}
         own = {column: told[column.lower()] for column in columns if column.lower() in told}

@@ -22,7 +22,7 @@ _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": 
 
 
 def outline(predicate: "polars.Expr", schema: Mapping[str, Any]) -> Condition:
-    """The condition. `schema` has Polars' types of the columns."""
+    """The predicate as a condition; parts that are not understood are UNKNOWN. `schema` has Polars' types."""
     import polars as pl
 
     try:
@@ -59,7 +59,7 @@ class _Reader:
         return UNKNOWN if column is None else self._compare(column, _MIRRORED[operator], left)
 
     def _of_function(self, inputs: Any, function: Any) -> Condition:
-        """Each function is compared as a whole: a field that is not expected may be another meaning."""
+        """A function is compared as a whole, because a field that is not expected may change the meaning."""
         if not isinstance(inputs, list):
             return UNKNOWN
         if function == {"Boolean": "Not"} and len(inputs) == 1:

@@ -1,4 +1,4 @@
-"""The live files of a table with `cluster_by`, with what markers say of where their rows are."""
+"""Finds where the rows of live files are in a table with `cluster_by`, by what markers record."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

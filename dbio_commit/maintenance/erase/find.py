@@ -1,4 +1,4 @@
-"""Finds the files and markers that may have something of rows which fulfil a condition. Reads, and changes nothing."""
+"""Finds the files and markers that may have values of rows which fulfil a condition. Reads, and changes nothing."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -19,13 +19,13 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, added_sizes
 from dbio_commit.store import Store
 
 _FILES_AT_ONCE = 64
-"""How many files are read before it is asked whether one was found."""
+"""How many files are read before the search may stop because one was found."""
 
 _MARKERS_AT_ONCE = 500
 
 
 class Finder:
-    """Which files may hold rows that fulfil the condition, by partitions and statistics, and then by the rows."""
+    """Finds files that may hold rows which fulfil a condition, by partitions and statistics, and then by the rows."""
 
     def __init__(self, store: Store, schema: Mapping[str, Any], where: str, time_zone: str | None) -> None:
         """Raises InvalidInputError if this is no condition on columns of the table; MissingPackageError."""
@@ -35,14 +35,14 @@ class Finder:
         self._store, self._schema, self._types = store, schema, column_types(schema)
         self._condition: Condition = parse_where(where, schema, zone=time_zone)
         self.columns = [it for it in dict.fromkeys(self._condition.columns()) if it in self._types]
-        """The columns of the condition, as far as it is understood."""
+        """The columns that the condition uses; none of a part that is not understood."""
 
     def by_facts(self, files: Sequence[DataFile], commits: Iterable[Decided]) -> Sequence[DataFile]:
         """The files that may hold such rows, by their partitions and by the statistics in these commits."""
         return prune(files, commits, self._condition, self._types)
 
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """The files that may hold such rows, by their rows. What is gone, or cannot be read, may have held some."""
+        """The files that may hold such rows, by their rows. A file that is gone, or cannot be read, is among them."""
         from dbio_commit.data.rows import WHOLE_BYTES, held_bytes
 
         held = self._store.ahead(self._may_hold, files, held_bytes(files), size_bytes=WHOLE_BYTES)
@@ -72,7 +72,7 @@ class Finder:
 
 
 def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, phase: str) -> Iterator[DataFile]:
-    """Those of the files that may hold such rows, by their rows: some files at a time."""
+    """The files that may hold such rows, by their rows. Reads some files at a time."""
     left, done = iter(files), 0
     while some := [*islice(left, _FILES_AT_ONCE)]:
         progress(phase, done, len(files))
@@ -98,8 +98,8 @@ def _file(path: str, size: int, tid: str | None) -> DataFile:
 
 
 def forgetful_markers(store: Store, snapshot: Snapshot, finder: Finder) -> set[str]:
-    """The covered transactions whose commit markers are still there and name files that may have held such rows, and
-    that a checkpoint has forgotten. Their statistics, and their names, are all that is left of these files."""
+    """The covered transactions whose commit markers still name files that may have held such rows, but that the
+    checkpoint has forgotten. Only the markers still have the statistics and the names of these files."""
     marked = sorted(snapshot.log.committed.keys() & snapshot.checkpoint.covered)
     names_values = finder.names_values(snapshot.layouts)
     found: set[str] = set()
