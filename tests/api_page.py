@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import dbio_commit as dbio
 from dbio_commit.commit import options
+from dbio_commit.commit.write import options as of_writes
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
 from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS
 
@@ -170,8 +171,8 @@ def signature(node: ast.FunctionDef, name: str) -> str:
 
 def options_of_a_commit(keywords: str) -> Iterator[str]:
     """The options that these keywords name, as `takes_options` shows them."""
-    names = getattr(options, keywords).__annotations__
-    for node in class_body(options.CommitOptions):
+    names = getattr(of_writes if hasattr(of_writes, keywords) else options, keywords).__annotations__
+    for node in [*class_body(of_writes.WriteOptions), *class_body(options.CommitOptions)]:
         if isinstance(node, ast.AnnAssign) and name_of(node) in names:
             yield code(node)
 

@@ -26,12 +26,17 @@ def label(name: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, if it has at most `most` characters; else its beginning, how much is left out, and its end."""
+    """The text, if it has at most `most` characters; else its beginning, how much is left out, and its end.
+
+    A word at a cut is left out, if it is no longer than an eighth of `most`: half of a secret would not be found.
+    """
     if len(text) <= most:
         return text
     kept = max(0, most - len(_left_out(len(text))))
-    end = kept // 4
-    return f"{text[: kept - end]}{_left_out(len(text) - kept)}{text[len(text) - end :]}"
+    first, last = kept - kept // 4, len(text) - kept // 4
+    first = max(text.rfind(" ", first - most // 8, first + 1), 0) or first
+    last = max(text.find(" ", last, last + most // 8), 0) or last
+    return f"{text[:first]}{_left_out(last - first)}{text[last:]}"
 
 
 def _left_out(characters: int) -> str:

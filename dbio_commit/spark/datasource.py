@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.options import Compression, Mode
+from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.options import BEGIN_OPTIONS, CommitOptions, begin_options, note_options
-from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
+from dbio_commit.commit.write.options import flag_option, write_options
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
@@ -187,11 +187,7 @@ class DbioDataSource(DataSource):
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
 
     def _plan(self, schema: StructType, mode: Mode, commit: CommitOptions) -> WritePlan:
-        options = WriteOptions(
-            compression=cast(Compression, self.options.get("compression", "snappy")),
-            max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
-            merge_schema=flag_option(self.options, "mergeSchema"),
-        )
+        options = write_options(self.options)
         text = self.options.get("partitionBy")
         columns = None if text is None else [column.strip() for column in text.split(",") if column.strip()]
         if columns == []:
