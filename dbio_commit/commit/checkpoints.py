@@ -192,10 +192,11 @@ def _is_lazy(snapshot: Snapshot) -> bool:
 
 
 LARGE_FILES = 50_000
-"""A checkpoint with at least as many paths puts them into parts."""
+"""A checkpoint with at least this many paths puts its transactions into parts."""
 
 LARGE_BYTES = 2 * 1024**2
-"""A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
+"""A checkpoint whose body has more bytes puts its transactions into parts. A table stays with parts once it has
+them."""
 
 
 def put_parts(
@@ -248,7 +249,7 @@ MOST_BYTES = 8 * 1024**2
 one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 16 * 1024**2
-"""Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
+"""About once for so many bytes of new commit markers, a writer checks whether a checkpoint is due."""
 
 
 def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int) -> None:

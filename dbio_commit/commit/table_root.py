@@ -135,7 +135,7 @@ class TableRoot(Root):
         )
 
     def mark(self, terms: Terms, directory: str) -> None:
-        """The start marker was put at the root by `claim`, or the first task puts it now."""
+        """Puts the start marker at the root, unless `claim` or an earlier call did."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
         if not any(self._put_start(terms) for _ in range(PUT_ATTEMPTS)):
@@ -167,7 +167,8 @@ class TableRoot(Root):
             )
 
     def confirm(self, terms: Terms) -> None:
-        """Needs no look if the transaction is young: a drop lists files a minute after it aborted what is pending."""
+        """Needs no look if the transaction is young: a drop lists files a minute after it aborted pending
+        transactions."""
         if self._is_young(terms):
             return
         started, decided = self.store.stat_many([names.started(terms.tid), names.committed(terms.tid)])
@@ -410,7 +411,7 @@ class TableRoot(Root):
                 return found
 
     def _free_turn(self, terms: Terms) -> int | None:
-        """The next turn, if it was free not long ago; None if that is not known."""
+        """The next turn, if it was free within the last TRUST_S; None if that is not known."""
         if terms.creates and self.clock.is_within(terms.began, TRUST_S):
             return 1
         return free_turn(self.store, self.clock, terms.origin, within_s=TRUST_S)

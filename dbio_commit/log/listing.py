@@ -170,8 +170,8 @@ def is_of_table(recorded: str | None, table_id: str | None) -> bool:
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None, passing_over: Collection[int]) -> None:
     """Raises CheckpointLostError if markers were purged that this checkpoint does not cover.
 
-    Raises ObjectNotFoundError if a checkpoint is there that covers them: the listing took so long that vacuum has
-    purged the checkpoints in it, and it showed none of the newer ones.
+    Raises ObjectNotFoundError if a checkpoint that covers them exists: the listing took so long that vacuum has purged
+    the checkpoints in it, and it showed none of the newer ones.
     """
     above = sorted((purged for purged in log.purges if purged > number), reverse=True)
     if len(above) > _MOST_STRANGE:

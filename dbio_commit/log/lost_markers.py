@@ -1,7 +1,8 @@
 """Finds transactions that look pending although they were decided: somebody has deleted their commit markers.
 
-Readers cannot know that, since vacuum alone deletes markers, the start marker first (PROTOCOL.md 10.4). What other
-objects record of such a transaction shows it. That costs no request, except for turns whose holders are not known.
+Readers take them for pending, since vacuum alone deletes markers, the start marker first (PROTOCOL.md 10.4). What other
+objects record of such a transaction shows that it was decided. The search costs no request, except for turns whose
+holders are not known.
 """
 
 from collections.abc import Collection, Iterable, Mapping

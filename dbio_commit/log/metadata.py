@@ -68,7 +68,7 @@ def _stat_front(store: Store) -> Log:
 def look_at_turns(store: Store, clock: Clock, origin: Origin) -> Seen | None:
     """The table of this origin, as `look_at_table`. None if it has gone.
 
-    If this process remembers the table, it looks only at the turns since then, and not for the descriptor.
+    If this process remembers the table, only later turns are looked for, and not the descriptor.
     """
     seen = find_seen(store, clock)
     if seen is None or seen.descriptor.id != origin.table_id:
@@ -150,7 +150,7 @@ def _start_of(store: Store, holder: Turn) -> Entry | None:
 def _precedes(started: Entry | None, turn: Entry) -> bool:
     """Whether there is a start marker from before the turn. A transaction puts it before it takes a turn.
 
-    A later one may be from a late task, which put it again after vacuum had purged the decision.
+    A younger start marker may be from a late task, which put it again after vacuum had purged the decision.
     """
     return started is not None and started.modified <= turn.modified
 
@@ -203,7 +203,7 @@ def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_nex
 
 
 def _marker_of(store: Store, holder: Turn | None) -> CommitMarker | None:
-    """The commit marker of the turn's holder. One that a crash left without content decides nothing yet."""
+    """The commit marker of the turn's holder. A marker that a crash left without content decides nothing yet."""
     return read_commit(store, names.committed(holder.tid), may_be_empty=True) if holder else None
 
 

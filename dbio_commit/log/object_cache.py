@@ -20,7 +20,7 @@ LIMIT_BYTES = 128 * 1024**2
 """The most memory for all; the object that was not used for the longest time is forgotten first."""
 
 _AT_LEAST = 1024
-"""The memory for each key and its bookkeeping."""
+"""The memory for each key and its bookkeeping, in bytes."""
 
 
 class ObjectKey(NamedTuple):

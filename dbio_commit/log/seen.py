@@ -37,7 +37,7 @@ class Seen:
     """The object of that turn. None if it was not listed. Its number is not enough: if the table was restored from a
     backup, another transaction may have taken a turn of the same number."""
     holder: Turn | None = None
-    """The turn after that, if it is taken and was undecided."""
+    """The turn after `turn`, if it is taken and was undecided."""
     at: Moment | None = None
     """When the holder was undecided. None if there is no holder."""
     looked: Moment | None = None

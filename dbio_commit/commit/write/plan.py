@@ -80,7 +80,7 @@ class WritePlan:
     def schema_to_record(self) -> Mapping[str, Any] | None:
         """The table's columns after the write, as Spark's JSON; None in the directory scope, which records none.
 
-        If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
+        If the columns stay the same, this is exactly the recorded JSON, so that the commit records no change.
         """
         if not self.target.records_columns:
             return None

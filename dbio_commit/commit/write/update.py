@@ -157,9 +157,9 @@ class Setting:
         return self.checks.checked(pa.RecordBatch.from_arrays(columns, schema=self.target))
 
     def change(self, batch: Rows, matching: Any, seen: Rows, changes: Changes) -> Rows:
-        """The rows of the batch, with new values in those that match; `seen` are these rows, with the scope's columns.
+        """The rows of the batch, with new values in those that match. `seen` has the latter with the scope's columns.
 
-        It counts and records the rows that change.
+        Counts and records the rows that change.
         """
         if not seen.num_rows:
             return batch
