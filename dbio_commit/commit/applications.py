@@ -1,4 +1,4 @@
-"""The versions that applications have committed to a table: which are skipped, and which attempts are aborted (I8)."""
+"""Skips versions that an application has committed to a table, and aborts other attempts at them (I8)."""
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import AppVersionError
@@ -22,9 +22,9 @@ def has_version(snapshot: Snapshot, app: App) -> bool:
 def is_committed(snapshot: Snapshot, app: App) -> bool:
     """Whether the application has committed this version. Then the write must be skipped (I8).
 
-    A WARNING names the commit, since a version that was committed by mistake would otherwise stop a job for good, and
-    in silence. Raises AppVersionError if a higher version is committed and this one may not come after it, or if nobody
-    knows whether this one is committed. Raises InvalidInputError if the application is new, and the table has no room
+    A WARNING names the commit: a version that was committed by mistake would otherwise stop a job for good without a
+    message. Raises AppVersionError if a higher version is committed and this one may not follow it, or if it is not
+    known whether this one is committed. Raises InvalidInputError if the application is new, and the table has no room
     for its id.
     """
     committed = snapshot.app_versions
@@ -42,7 +42,8 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
 
 
 def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, tid: str) -> None:
-    """After transaction `tid` has committed: aborts pending attempts at versions that the application has committed.
+    """Aborts pending attempts at versions that the application has committed. Called after transaction `tid` has
+    committed.
 
     Such an attempt would be skipped anyway (I8). If it is not aborted here, vacuum aborts it after the retention. So a
     failure is only logged.

@@ -1,4 +1,4 @@
-"""What a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
+"""Reads what a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
 
 The cost does not depend on the length of the log. Turns are numbered and never change, so a process that remembers one
 looks only for the next. A disk cannot list from a name on: there, a process that looked not long ago looks for the next
@@ -33,8 +33,8 @@ from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.store import Store
 
 UNPURGED_S = 20 * 60.0
-"""Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
-turn is missing among those that came since a look."""
+"""Vacuum purges no marker that is younger, in s. For so long, a holder without a commit marker counts as undecided, and
+none of the turns that came since a look is missing."""
 
 
 def look_at_table(store: Store, clock: Clock) -> Seen | None:
@@ -68,7 +68,7 @@ def _stat_front(store: Store) -> Log:
 def look_at_turns(store: Store, clock: Clock, origin: Origin) -> Seen | None:
     """The table of this origin, as `look_at_table`. None if it has gone.
 
-    If this process remembers the table, it looks only at the turns since then, and not for the descriptor.
+    If this process remembers the table, only later turns are looked for, and not the descriptor.
     """
     seen = find_seen(store, clock)
     if seen is None or seen.descriptor.id != origin.table_id:
@@ -82,7 +82,8 @@ def look_at_turns(store: Store, clock: Clock, origin: Origin) -> Seen | None:
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) -> Seen:
-    """Continues from what was seen, turn by turn. `turns` are those from it on, which were listed after `at`."""
+    """Continues from the turn in `seen`, turn by turn. `turns` has this turn and later ones, and was listed after
+    `at`."""
     while True:
         turn, found = seen.metadata.turn, turns
         if turn not in found.turns or found.turns[turn] != seen.turn:
@@ -106,7 +107,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) ->
 
 
 def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
-    """The turn that was seen, and at least the next one, if there are any."""
+    """The log with the turn in `seen`, and at least the next one, if they exist."""
     turn = seen.metadata.turn
     if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, UNPURGED_S):
         return parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
@@ -114,7 +115,7 @@ def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
 
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log) -> Seen:
-    """Reads the last turn. While that is undecided, the one before, which is decided."""
+    """The table as of the last turn; while that is undecided, as of the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
         metadata = _before_turns(seen)
@@ -149,13 +150,13 @@ def _start_of(store: Store, holder: Turn) -> Entry | None:
 def _precedes(started: Entry | None, turn: Entry) -> bool:
     """Whether there is a start marker from before the turn. A transaction puts it before it takes a turn.
 
-    A later one may be from a late task, which put it again after vacuum had purged the decision.
+    A younger start marker may be from a late task, which put it again after vacuum had purged the decision.
     """
     return started is not None and started.modified <= turn.modified
 
 
 def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
-    """What the holder of a decided turn recorded, or the last holder before it that was not aborted.
+    """The metadata recorded by the holder of a decided turn, or by the last holder before it that was not aborted.
 
     None if vacuum has purged it, or if nothing is recorded.
     """
@@ -186,7 +187,7 @@ def _before_turns(seen: Seen) -> Metadata | None:
 def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:
     """Columns and settings after the turn, by its holder's marker. None if the marker does not record them.
 
-    `before` is as of an earlier turn. `is_next`: that is the turn right before.
+    `before` is as of an earlier turn. `is_next`: that turn is the one right before.
     """
     if marker.is_abort:
         return before._replace(turn=turn) if is_next else None
@@ -202,7 +203,7 @@ def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_nex
 
 
 def _marker_of(store: Store, holder: Turn | None) -> CommitMarker | None:
-    """The commit marker of the turn's holder. One that a crash left without content decides nothing yet."""
+    """The commit marker of the turn's holder. A marker that a crash left without content decides nothing yet."""
     return read_commit(store, names.committed(holder.tid), may_be_empty=True) if holder else None
 
 

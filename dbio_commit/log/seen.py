@@ -1,4 +1,4 @@
-"""What this process remembers of tables: each as a transaction saw it when it began, as of a decided turn.
+"""Remembers tables in this process, each as a transaction saw it when it began, as of a decided turn.
 
 Turns are numbered and never change, so a process that remembers one looks only for the next (`metadata`).
 """
@@ -37,7 +37,7 @@ class Seen:
     """The object of that turn. None if it was not listed. Its number is not enough: if the table was restored from a
     backup, another transaction may have taken a turn of the same number."""
     holder: Turn | None = None
-    """The turn after that, if it is taken and was undecided."""
+    """The turn after `turn`, if it is taken and was undecided."""
     at: Moment | None = None
     """When the holder was undecided. None if there is no holder."""
     looked: Moment | None = None
@@ -58,7 +58,8 @@ class Seen:
         return self.holder if self.holder and self.holder.new_layout else None
 
     def as_of(self, metadata: Metadata, log: Log, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
-        """The same table with these columns and settings, by the turns of the log. `holder` was undecided then."""
+        """The same table with these columns and settings, by the turns of the log. `holder` was undecided `at` that
+        moment."""
         return replace(self, metadata=metadata, turn=log.turns.get(metadata.turn), holder=holder, at=at)
 
 
@@ -88,7 +89,8 @@ def remember(store: Store, clock: Clock, seen: Seen) -> None:
 
 
 def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
-    """Remembers what this process has committed in a turn that the log shows, if it remembers the table."""
+    """Remembers the metadata that this process has committed in a turn that the log shows, if it remembers the
+    table."""
     seen = find_seen(store, clock)
     if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
         remember(store, clock, seen.as_of(metadata, log))

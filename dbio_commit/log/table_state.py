@@ -1,4 +1,4 @@
-"""What the log of a table adds up to, for readers: its state at one instant, and its history."""
+"""Makes snapshots and histories of a table from its log, read as one state (`Settled`)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -25,9 +25,9 @@ def table_snapshot(
 ) -> Snapshot:
     """The state now, or as of a time or tid.
 
-    If it is `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not
-    looked up.
-    Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
+    If `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not looked
+    up. Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any
+    more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
     if settled.checkpoint.is_root:
@@ -83,7 +83,7 @@ def _snapshot(
 
 
 def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
-    """The state now. What is in parts of the checkpoint is read when it is needed."""
+    """The state now. Rows in parts of the checkpoint are read when they are needed."""
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
 
     news = settled.news
@@ -97,12 +97,12 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
 
 
 def _outlines(settled: Settled, news: Sequence[Decided]) -> list[Decided]:
-    """All transactions, of which those in parts have no paths."""
+    """All transactions. Those in parts are outlines: they have no paths."""
     return [*settled.checkpoint.outlines(news), *news]
 
 
 def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Snapshot:
-    """A state of the past. What is in parts of the checkpoint is read when it is needed.
+    """A state of the past. Rows in parts of the checkpoint are read when they are needed.
 
     If no later commit removed files, this reads no rows of files. Otherwise it reads all of them once, to find out
     whether the state is still known.
@@ -141,7 +141,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
 def table_history(store: Store, settled: Settled, *, now: datetime, before: History | None = None) -> History:
     """Every commit that the log and its checkpoint still hold. Raises CorruptMarkerError.
 
-    `before` is an earlier history of a table here.
+    `before` is an earlier history of a table here, whose reads are used again.
     """
     settled.markers.only_valid(ignore_corrupt=False)
     parts: HistoryInParts | None = None
@@ -188,8 +188,8 @@ def misplaced(url: str, file: DataFile, columns: Layout) -> CorruptMarkerError:
 def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:
     """Raises InvalidInputError if files that were live then were vacuumed since.
 
-    Only files that were removed since are asked for. A checkpoint will record that they are gone, but there may be none
-    yet.
+    Only files that were removed since are looked for. A checkpoint will record that they are gone, but there may be
+    none yet.
     """
     removed = {path for commit in commits for path in commit.marker.removed}
     doubtful = [file.path for file in files if file.path in removed]

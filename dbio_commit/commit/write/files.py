@@ -108,7 +108,7 @@ class FilesSpec:
 
     @property
     def partition_positions(self) -> list[int]:
-        """Where the batches have the partition columns, except for those that are null."""
+        """The positions of the partition columns in the batches, except for those that are null."""
         return [at for at, name in self.columns if at is not None and name in self.partition_columns]
 
 
@@ -215,7 +215,7 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[tu
 def _partition(spec: FilesSpec, key: arrow.PartitionKey) -> names.Partition:
     """The partition with these values.
 
-    Raises InvalidInputError if no directory can have its name: before its rows are buffered.
+    Raises InvalidInputError if no directory can have its name: so this comes before its rows are buffered.
     """
     partition = dict(zip(spec.partition_columns, key, strict=True))
     names.format_partition(partition)
@@ -273,7 +273,7 @@ class Output:
     def finish(self) -> list[FileInfo]:
         while len(self._open) > 1:
             self._close(next(iter(self._open)))
-        # Here, for most writes have one small file, and a thread takes as long to start.
+        # In this thread: most writes have one small file, and starting another thread takes as long.
         last = [file.close(self._spec.spark_metadata) for file in self._open.values()]
         self._open.clear()
         while self._closing:

@@ -30,7 +30,7 @@ def write_frame(
     commit: CommitOptions,
     replaced: Where | None = None,
 ) -> Commit:
-    """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
+    """Writes the rows in this mode. With `replaced`, a condition, they replace the rows for which it holds.
 
     Raises what `Table.write` raises.
     """

@@ -1,7 +1,7 @@
 """Merges the rows of a frame into a table without Spark, by columns that must be equal: `Table.merge`.
 
-The rows of the frame are in memory. Those of the table are read file by file: first the columns of the files that may
-have matching rows by which keys and conditions decide, then the files with rows that change.
+The frame is the source, and its rows are in memory. The table is read file by file: first the columns of keys and
+conditions, in files that may have matching rows, then the whole files with rows that change.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ def merge_frame(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A clause, made ready for the columns that it sees."""
+    """A clause, bound to the columns that it may use."""
 
     clause: Clause
     condition: Condition
@@ -145,7 +145,7 @@ class _Merge:
         return self._match.kept(self._keys.find(batch.select(self._match.columns_of_keys)), batch)
 
     def _seen_by(self, rows: RowKind, batch: Rows, codes: Any, mask: Any) -> Rows:
-        """The rows of the table under the mask; if they match, beside those of the source."""
+        """The rows of the table under the mask; if they match, with the columns of their rows of the source."""
         own = batch.filter(pa.array(mask))
         if rows != "matched":
             return own
@@ -169,7 +169,7 @@ class _Merge:
         return actions
 
     def _decide(self, rows: RowKind, actions: Any, mask: Any, seen: Any) -> None:
-        """Sets the actions of the rows under the mask, which `seen` gives."""
+        """Sets the actions of the rows under the mask, which `seen` returns, to the numbers of their clauses."""
         asked = [(i, part) for i, part in enumerate(self._parts) if part.clause.rows == rows]
         if not asked or not mask.any():
             return

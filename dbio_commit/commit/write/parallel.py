@@ -32,7 +32,7 @@ _AHEAD = 2
 
 
 TARGET_BYTES = 128 * 1000 * 1000
-"""The size of the files if the caller gives none: that of a compaction."""
+"""The target size of files if the caller gives none: that of a compaction."""
 
 
 def write_rows(
@@ -82,7 +82,7 @@ class _Writer:
 
     @property
     def waiting(self) -> int:
-        """How many runs it has not written yet. Raises the error of one that failed."""
+        """The number of runs that it has not written yet. Raises the error of a run that failed."""
         while self.work and self.work[0].done():
             self.work.popleft().result()
         return len(self.work)

@@ -80,7 +80,7 @@ class WritePlan:
     def schema_to_record(self) -> Mapping[str, Any] | None:
         """The table's columns after the write, as Spark's JSON; None in the directory scope, which records none.
 
-        If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
+        If the columns stay the same, this is exactly the recorded JSON, so that the commit records no change.
         """
         if not self.target.records_columns:
             return None
@@ -88,7 +88,7 @@ class WritePlan:
         return own if own is not None and rules.same_schema(own, self.commented) else self.commented
 
     def refuse_unchecked(self) -> None:
-        """For a writer that takes rows as they come, and can check them by the statistics of their files only.
+        """Refuses a plan whose rows the writer cannot check except by the statistics of their files.
 
         Raises InvalidInputError for constraints that statistics cannot prove, and for columns that the table fills in.
         """
@@ -124,11 +124,13 @@ def plan_write(
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
-    `rewrites` is whether the write also replaces single rows; then the mode, "append", is that of its new rows.
-    `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
-    a column wider, `may_lack` whether the data may lack columns, which are null then, and `by_value` whether the caller
-    refuses whole numbers that would change in the table's column. Raises InvalidInputError, SchemaMismatchError,
-    TableExistsError.
+    - `rewrites`: the write also replaces single rows. Then the mode, "append", is that of its new rows.
+    - `sets`: changes of settings, for a mode after which all rows are new.
+    - `widens`: `merge_schema` may make a column wider.
+    - `may_lack`: the data may lack columns, which are null then.
+    - `by_value`: the caller refuses whole numbers that would change in the table's column.
+
+    Raises InvalidInputError, SchemaMismatchError, TableExistsError.
     """
     if mode not in OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
@@ -145,7 +147,7 @@ def plan_write(
     constraints.refuse_unsafe(where=url)
     recorded = target.metadata.schema
     if recorded is not None:
-        arrow_schema(recorded, where=url)  # or InvalidInputError
+        arrow_schema(recorded, where=url)  # may raise InvalidInputError
     needs_current = not sets_columns or rules.has_void(schema) or bool(constraints.filled)
     current = _current(context, target) if needs_current else None
     filled = _filled(schema, current, constraints)
@@ -181,7 +183,7 @@ def plan_write(
     if not target.records_columns:
         _refuse_timestamps(mapping.schema, columns, url)
     if context.limits:
-        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything exists
+        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything is written
     return WritePlan(
         context=context,
         target=target,
@@ -211,7 +213,7 @@ def _current(context: WriteContext, target: Target) -> Schema | None:
 
 
 def _refuse_timestamps(schema: Schema, columns: Sequence[str], url: str) -> None:
-    """A dbio table names timestamp partitions in UTC; in other directories, the time zone is unknown."""
+    """Raises InvalidInputError for a timestamp column: only a dbio table names the zone of such partitions, UTC."""
     lower = {column.lower() for column in columns}
     for column in schema["fields"]:
         if column["name"].lower() in lower and column["type"] == "timestamp":

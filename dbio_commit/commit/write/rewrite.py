@@ -1,7 +1,7 @@
 """Rewrites files without Spark: `delete`, and `write` with `replace_where`; `update` and `merge` build on it.
 
-A file with rows that change is written again, row group by row group, and the commit exchanges it. Conditions are only
-those that surely mean the same without Spark (`data/conditions/sql`).
+A file with rows that change is written again, row group by row group, and the commit replaces the old file. Conditions
+are only those that surely mean the same without Spark (`data/conditions/sql`).
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 Rows = pa.RecordBatch
 ChangeRows = Callable[[Rows, "Changes"], Rows]
-"""Makes of rows of a file those that the table has afterwards, and reports what it changed."""
+"""Returns the rows that the table has in the place of these rows of a file, and reports what it changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Changes:
 
 
 def snapshot_to_rewrite(context: WriteContext) -> tuple[Snapshot, Mapping[str, Any]]:
-    """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if they are not recorded."""
+    """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if no columns are recorded."""
     snapshot = read_snapshot(context.store, context.clock)
     refuse_directory(snapshot.scope, context.url)
     if snapshot.schema is None:
@@ -100,7 +100,8 @@ class Rewrite:
 
     @classmethod
     def of(cls, plan: WritePlan, snapshot: Snapshot | None) -> Self:
-        """`plan` is that of a rewrite with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+        """The rewrite of this plan, which was made with the new rows' columns. Raises InvalidInputError,
+        CommitConflictError."""
         refuse_directory(plan.target.scope, plan.context.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
             raise InvalidInputError(
@@ -130,7 +131,7 @@ class Rewrite:
     # --- conditions -----------------------------------------------------------------------------------------------
 
     def condition(self, where: Where, time_zone: str | None) -> Condition:
-        """Raises InvalidInputError for what is no condition, or one that only Spark can evaluate."""
+        """The parsed condition. Raises InvalidInputError if it is none, or if only Spark can evaluate it."""
         return read_condition(where, self.schema, zone=time_zone, instead=INSTEAD)
 
     def test(self, condition: Condition) -> expressions.RowTest:
@@ -152,7 +153,7 @@ class Rewrite:
     # --- files ----------------------------------------------------------------------------------------------------
 
     def read(self, file: DataFile, target: pa.Schema, *, rows: int | None) -> Iterator[Rows]:
-        """The rows with these columns, for a first look. `rows` is how many its writer recorded.
+        """The rows of the file with these columns, for a first look. `rows` is the number that its writer recorded.
 
         Raises InvalidInputError for a file that cannot be read, or not without a loss; StoreError if it has changed.
         """
@@ -160,7 +161,7 @@ class Rewrite:
             yield from self._read(source, file, target, rows=rows, anew=False)
 
     def _read(self, source: Any, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
-        """`anew`: to write all of them again."""
+        """The rows of the file with these columns. `anew`: all of them are to be written again."""
         where, count = self.plan.context.store.url_of(file.path), 0
         parquet = open_parquet(source, where)
         if has_old_calendar(parquet.metadata):
@@ -176,12 +177,13 @@ class Rewrite:
         refuse_other_rows(where, rows, count)
 
     def look_at(self, look: Callable[[DataFile], _T], files: Sequence[DataFile]) -> list[_T]:
-        """What `look` finds in each file, which it reads: in many small files, or a few large ones, side by side."""
+        """What `look` returns for each file, which it reads. Many small files, or a few large ones, are read side by
+        side."""
         store = self.plan.context.store
         return list(store.ahead(look, files, held_bytes(files), size_bytes=WHOLE_BYTES, at_once=_AT_ONCE))
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
-        """How many rows the files have, as far as their writers recorded it."""
+        """The numbers of rows of the files, by path, as far as their writers recorded them."""
         return self.snapshot.rows_of(files) if self.snapshot else {}
 
     def counted(self, files: Sequence[DataFile], condition: Condition) -> list[tuple[int, int]]:
@@ -329,7 +331,7 @@ def _replace(rewrite: Rewrite, condition: Condition, data: Callable[[], Iterable
             yield batch
 
     def metrics(counts: Counter[str]) -> Mapping[str, int]:
-        told = {} if deleted is None else {"numDeletedRows": deleted}
-        return told | ({"numInsertedRows": counts["inserted"]} if data else {})
+        deletions = {} if deleted is None else {"numDeletedRows": deleted}
+        return deletions | ({"numInsertedRows": counts["inserted"]} if data else {})
 
     return rewrite.commit(condition, change, partial=partial, whole=whole, new_rows=new_rows, metrics=metrics)
