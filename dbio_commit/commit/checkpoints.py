@@ -11,9 +11,9 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.best_effort import best_effort
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.log.listing import (
-    AtOnce,
     Brief,
-    are_many,
+    CheckpointLimit,
+    are_large,
     read_checkpoint,
     read_descriptor,
     until_quiet,
@@ -273,7 +273,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
             is_due = len(new) > every  # a root costs little more than its new rows
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
-        if is_due or are_many(new.values()):
+        if is_due or are_large(new.values()):
             prove_store(store)
             write_checkpoint(store, clock, snapshot)
 
@@ -320,12 +320,12 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
     """The state after the oldest commits, for a checkpoint of these. None if the next checkpoint can cover all, or if
     this is no table. `briefs`: see `Oldest`."""
     log = parse_log(store.list_log())
-    markers, least = log.committed.values(), AtOnce.after(is_root=True)
+    markers, least = log.committed.values(), CheckpointLimit.after(is_root=True)
     if log.descriptor is None or log.dropped is not None or not least.may_be_less_than(markers):
         return None
     table_id = read_descriptor(store, log).id
     checkpoint = read_checkpoint(store, log, table_id=table_id)
-    oldest = Oldest(AtOnce.after(is_root=checkpoint.is_root), briefs)
+    oldest = Oldest(CheckpointLimit.after(is_root=checkpoint.is_root), briefs)
     new = log.uncovered(checkpoint.covered)
     if not oldest.most.may_be_less_than(new.values()):
         return None

@@ -24,7 +24,7 @@ def check_isolation(isolation: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a rewrite depends on, for `Transaction.goes_by`."""
+    """What a rewrite depends on, for `Transaction.depends_on`."""
 
     tids: frozenset[str]
     """The tids of the commits that the rewrite has seen."""
@@ -58,7 +58,7 @@ def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> No
         )
 
 
-def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
+def refuse_unread_rows(table: Snapshot, read: Read, *, tid: str) -> None:
     """Raises CommitConflictError if rows came that the rewrite `tid` has not read, and might have changed or used.
 
     `table` is the table in the rewrite's turn.
@@ -102,13 +102,13 @@ def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
             is_news = bool(found and commit.forgotten.removed)
             is_news |= any(_writer_of(path) in found for path in commit.marker.removed)
         else:
-            is_news = read.isolation == "serializable" or not is_blind(commit)
+            is_news = read.isolation == "serializable" or not only_appends(commit)
         if is_news:
             found.add(commit.tid)
     return found
 
 
-def is_blind(commit: Decided) -> bool:
+def only_appends(commit: Decided) -> bool:
     """Whether the commit only appends rows, whatever the table holds."""
     info = commit.marker.dbio_commit
     return info.operation == "append" if info else not (commit.marker.removed or commit.forgotten.removed)

@@ -29,7 +29,7 @@ from dbio_commit.commit.decision import (
     unknown,
     withdraw,
 )
-from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_news
+from dbio_commit.commit.isolation import last_erasure_of, refuse_erased, refuse_unread_rows
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.request import CommitRequest, Terms
@@ -228,7 +228,7 @@ class TableRoot(Root):
                 table = self._snapshot_now()
             removed, origin = RULES[terms.operation].removes(request, table), table.origin
             if request.read:
-                refuse_news(table, request.read, tid=terms.tid)
+                refuse_unread_rows(table, request.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, whole=table.whole)
             metadata = metadata_after(request, table.metadata, turn, where=self.store.url)
             refuse_unread(table, removed, metadata, layout=terms.partition_columns)

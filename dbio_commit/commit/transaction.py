@@ -197,7 +197,7 @@ class Transaction:
         self._require_open("vouch for rows")
         self._rows_are_checked = True
 
-    def goes_by(self, read: Read) -> None:
+    def depends_on(self, read: Read) -> None:
         """In a "rewrite": it commits only if the rows that it depends on, given by `read`, have not changed."""
         self._require_open("say what was read")
         if self.terms.operation != "rewrite":

@@ -389,12 +389,12 @@ class Markers(NamedTuple):
         return self
 
 
-def are_too_many(markers: Iterable[Entry]) -> bool:
+def are_too_large(markers: Iterable[Entry]) -> bool:
     """Whether these markers have so many bytes together that readers do not keep their statistics."""
     return _total_bytes(markers) > STATISTICS_BYTES
 
 
-class AtOnce(NamedTuple):
+class CheckpointLimit(NamedTuple):
     """The most that one checkpoint covers, unless it covers only one marker."""
 
     bytes: int
@@ -420,7 +420,7 @@ class AtOnce(NamedTuple):
         return size if self.paths is None else max(size, paths * self.bytes // self.paths)
 
 
-def are_many(markers: Iterable[Entry]) -> bool:
+def are_large(markers: Iterable[Entry]) -> bool:
     """Whether the markers are so large together that they will soon be too many."""
     return _total_bytes(markers) > STATISTICS_BYTES // _SOON
 
@@ -447,15 +447,15 @@ class Brief(NamedTuple):
         return cls(turn, known, len(marker.added) + len(marker.removed))
 
 
-def in_parts(
-    markers: Mapping[str, Entry], most: AtOnce | None = None, *, briefs: Mapping[str, Brief] | None = None
+def in_groups(
+    markers: Mapping[str, Entry], most: CheckpointLimit | None = None, *, briefs: Mapping[str, Brief] | None = None
 ) -> list[dict[str, Entry]]:
     """Divides commit markers, by tid, into groups of at most `most`, by default STATISTICS_BYTES, the oldest first.
 
-    Markers of the same time are in one group unless they are `are_too_many`, since the markers among them define their
+    Markers of the same time are in one group unless they are `are_too_large`, since the markers among them define their
     order. A marker with a turn comes in no later group than those that know of this turn; `briefs` has them by tid.
     """
-    most, known = most or AtOnce(STATISTICS_BYTES), briefs or {}
+    most, known = most or CheckpointLimit(STATISTICS_BYTES), briefs or {}
     times = _in_turn(markers, known)
 
     def order(tid: str) -> tuple[datetime, int, bool, str]:
@@ -464,7 +464,7 @@ def in_parts(
 
     listed = sorted(markers.items(), key=lambda it: order(it[0]))
     together = [list(same) for _, same in groupby(listed, key=lambda it: times[it[0]])]
-    units = [unit for same in together for unit in ([[it] for it in same] if are_too_many(_entries(same)) else [same])]
+    units = [unit for same in together for unit in ([[it] for it in same] if are_too_large(_entries(same)) else [same])]
     parts = _pack(units, lambda unit: most.weigh((entry, known.get(tid, Brief())) for tid, entry in unit), most.bytes)
     return [dict(chain.from_iterable(part)) for part in parts]
 
@@ -524,7 +524,7 @@ def read_markers(
     are `strange`, and the markers are remembered if `remembers`.
     """
     entries = list(entries)
-    leaves_out = are_too_many(entries)
+    leaves_out = are_too_large(entries)
     schemas: Schemas = {}
 
     def read(entry: Entry) -> CommitMarker:

@@ -10,12 +10,12 @@ from functools import partial
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import (
-    AtOnce,
     Brief,
+    CheckpointLimit,
     Markers,
-    are_too_many,
+    are_too_large,
     cached_descriptor,
-    in_parts,
+    in_groups,
     is_of_one_table,
     read_briefs,
     read_checkpoint,
@@ -129,7 +129,7 @@ class Oldest:
     None of them is another table's: no checkpoint ever covers those.
     """
 
-    most: AtOnce
+    most: CheckpointLimit
     """The most that they are together, unless only one is chosen."""
     briefs: dict[str, Brief | None]
     """The markers that were read before, in brief, as by `read_briefs`. `read` adds others."""
@@ -222,7 +222,7 @@ def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tupl
     """
     with suppress(DbioError):
         new = unread(store, first, table_id)
-        is_little = sum(entry.size for entry in new) <= _AHEAD_BYTES and not are_too_many(new)
+        is_little = sum(entry.size for entry in new) <= _AHEAD_BYTES and not are_too_large(new)
         if is_little and new.isdisjoint(first.checkpoints.values()):
             found = read_markers(store, new, scope=Scope.TABLE).valid
             return [(entry, found[entry.path]) for entry in new if entry.path in found]
@@ -235,10 +235,10 @@ def _require_same_table(store: Store, first: Log) -> None:
         raise ObjectNotFoundError(f"the table at {store.url} was dropped while it was read; look again")
 
 
-def _only_oldest(log: Log, checkpoint: Checkpoint, most: AtOnce, read: "_ReadBriefs") -> Log:
+def _only_oldest(log: Log, checkpoint: Checkpoint, most: CheckpointLimit, read: "_ReadBriefs") -> Log:
     new = log.uncovered(checkpoint.covered)
     briefs = read(new)
-    parts = in_parts({tid: new[tid] for tid in briefs}, most, briefs=briefs)
+    parts = in_groups({tid: new[tid] for tid in briefs}, most, briefs=briefs)
     first = parts[0] if parts else {}
     later = {tid: entry for tid, entry in new.items() if tid not in first}
     counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}

@@ -24,7 +24,7 @@ from dbio_commit.commit.decision import abort_all
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.lazy import Lazy
-from dbio_commit.log.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
+from dbio_commit.log.listing import in_groups, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.log.opening import check_directories, read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.maintenance.publish import DIRECTORIES, find_own
@@ -294,7 +294,7 @@ def _checkpoint(store: Store, log: Log) -> Checkpoint:
 
 def _read_news(store: Store, log: Log, covered: Collection[str]) -> Iterator[Decided]:
     """The transactions that no checkpoint covers, if their markers can be read."""
-    for part in in_parts(log.uncovered(covered)):
+    for part in in_groups(log.uncovered(covered)):
         markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
         for tid, entry in part.items():
             if entry.path in markers:

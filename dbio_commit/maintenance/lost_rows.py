@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from dbio_commit.commit.parts import new_name
-from dbio_commit.log.listing import in_parts, read_markers
+from dbio_commit.log.listing import in_groups, read_markers
 from dbio_commit.log.parts import merging, news, parquet, rows
 from dbio_commit.log.parts.rows import FileRow, listed
 from dbio_commit.maintenance.lost_parts import CannotRebuild, Parts, RebuildReader
@@ -61,7 +61,7 @@ class Evidence:
             )
         entries = {tid: listed[tid] for tid in sorted(tids)}
         valid: dict[str, CommitMarker] = {}
-        for some in in_parts(entries):  # so that their statistics are kept
+        for some in in_groups(entries):  # so that their statistics are kept
             valid |= (
                 read_markers(self.store, some.values(), scope=Scope.TABLE, table_id=self.table_id).refuse_gone().valid
             )

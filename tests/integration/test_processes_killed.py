@@ -125,7 +125,7 @@ def do(work: Work, table: Table) -> Commit:
     if work.operation == "rewrite":
         seen = table.snapshot()
         transaction.remove(file.path for file in touched(seen))
-        transaction.goes_by(Read(tids=frozenset(seen.tids), may_match=touched, isolation="serializable"))
+        transaction.depends_on(Read(tids=frozenset(seen.tids), may_match=touched, isolation="serializable"))
     for day, body in zip(["day4", "day1"], work.new, strict=True):
         stage(table, transaction, body, {"day": day})
     return transaction.commit()

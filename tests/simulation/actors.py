@@ -451,7 +451,7 @@ class Upsert(Job):
         # What it removes may hold rows with other keys, which it writes again.
         keys[path] = frozenset([key]).union(*(keys[file] for file in self._asked.removed))
         isolation = chance.choice(get_args(Isolation))
-        transaction.goes_by(Read(tids=frozenset(seen.tids), may_match=of_it, isolation=isolation))
+        transaction.depends_on(Read(tids=frozenset(seen.tids), may_match=of_it, isolation=isolation))
         self._world.happened("a row was merged" if self._asked.removed else "a row was merged that was not there")
 
 

@@ -1212,14 +1212,14 @@ def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
 @mutation("merges", "I7")
 def merge_without_a_look_at_what_came() -> Iterator[None]:
     """A merge goes by the files alone that it removes."""
-    with patch.object(table, "refuse_news", lambda *arguments, **more: None):
+    with patch.object(table, "refuse_unread_rows", lambda *arguments, **more: None):
         yield
 
 
 @mutation("merges", "I7", first=12)
 def take_other_merges_for_appends() -> Iterator[None]:
     """Whatever others commit beside a merge stands as if it had come after."""
-    with patch.object(isolation, "is_blind", lambda commit: True):
+    with patch.object(isolation, "only_appends", lambda commit: True):
         yield
 
 

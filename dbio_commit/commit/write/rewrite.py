@@ -227,7 +227,7 @@ class Rewrite:
         context, target, known = self.plan.context, self.target, self.rows_of(partial)
         with self.plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
-            transaction.goes_by(
+            transaction.depends_on(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self.files(depends_on, now),

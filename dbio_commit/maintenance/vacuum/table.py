@@ -22,7 +22,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
+from dbio_commit.log.listing import are_large, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
@@ -120,7 +120,7 @@ class TableVacuum:
         assumed = len(self._executor.aborted) if self._executor.dry_run else 0
         is_due = plan.checkpoint_is_due(snapshot, self._executor.options, assume_aborted=assumed)
         takes_number = plan.takes_number(snapshot.log, snapshot.checkpoint, self._executor.horizons)
-        if is_due or takes_number or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
+        if is_due or takes_number or are_large(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
             self._write_checkpoint(snapshot, left, again=takes_number)
         purged = self._purge(snapshot, left)
         self._delete_parts(snapshot, purged)

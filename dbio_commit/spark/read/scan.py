@@ -65,10 +65,10 @@ def scan(
 
 def _filtered(rows: DataFrame, where: str) -> DataFrame:
     """The rows for which the condition is true."""
-    from dbio_commit.spark.sql.conditions import goes_by_alone  # imports a parser of SQL, which workers do not need
+    from dbio_commit.spark.sql.conditions import uses_only  # imports a parser of SQL, which workers do not need
 
     floats = {field.name for field in rows.schema.fields if _holds_floats(field.dataType)}
-    if goes_by_alone(where, [name for name in rows.columns if name not in floats], floats):
+    if uses_only(where, [name for name in rows.columns if name not in floats], floats):
         return rows.where(where)
     return whole(rows).where(where)
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.commit.isolation import Read, is_blind
+from dbio_commit.commit.isolation import Read, only_appends
 from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.changes import CHANGE_TYPE
 from dbio_commit.commit.write.options import WriteOptions
@@ -177,7 +177,7 @@ class Rewrite:
         """
         with once(self._own_etags), self.plan.begin() as transaction:
             transaction.remove(file.path for file in whole)
-            transaction.goes_by(
+            transaction.depends_on(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self._files_of(now, where),
@@ -212,7 +212,7 @@ class Rewrite:
                 moment_s=self.table.store.settle_s,
                 known_since=now.checkpoint.known_since,
                 where=self.table.url,
-                but=lambda commit: may_append and commit.tid not in seen and is_blind(commit),
+                but=lambda commit: may_append and commit.tid not in seen and only_appends(commit),
             )
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:

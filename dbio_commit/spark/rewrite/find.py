@@ -14,7 +14,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.errors import errors_of_workers
-from dbio_commit.spark.sql.conditions import goes_by_alone, holds
+from dbio_commit.spark.sql.conditions import holds, uses_only
 from dbio_commit.spark.sql.planned import Planned, Sql, text_of
 from dbio_commit.spark.transfer.kept import Keep
 
@@ -87,7 +87,7 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: Sql) -> 
     if isinstance(where, Planned):
         if where.reads_tables or not where.columns <= {*columns}:
             return None
-    elif not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
+    elif not uses_only(where, columns, set(schema.fieldNames()) - {*columns}):
         return None
     fields = [schema[column] for column in columns]
     partitions = list(dict.fromkeys(tuple(file.partition.values()) for file in files))

@@ -154,7 +154,7 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
     return True
 
 
-def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -> bool:
+def uses_only(where: str, columns: Collection[str], others: Iterable[str]) -> bool:
     """Whether the condition certainly uses only these columns of a table; `others` are the table's other columns.
 
     False if a name of `others` is in the text at all: if a column is called `current_date`, Spark takes that word for

@@ -105,7 +105,7 @@ def test_a_rewrite_in_one_partition_costs_what_is_in_it_though_others_commit(lar
         transaction = large.begin("rewrite", partition_by=["day"])
         stage(large, transaction, partition={"day": "15"})
         transaction.remove([first])
-        transaction.goes_by(Read(tids=frozenset(snapshot.tids), may_match=in_the_day, isolation="serializable"))  # type: ignore[arg-type]
+        transaction.depends_on(Read(tids=frozenset(snapshot.tids), may_match=in_the_day, isolation="serializable"))  # type: ignore[arg-type]
         append(large, ["16"])
         transaction.commit()
 

@@ -12,7 +12,7 @@ import pytest
 from dbio_commit import CommitConflictError, Table
 from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import Intent, begin
-from dbio_commit.commit.isolation import Read, is_blind
+from dbio_commit.commit.isolation import Read, only_appends
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol.commits import Decided, Forgotten
@@ -49,14 +49,14 @@ def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
     clock.advance(timedelta(minutes=1))
     other = table.begin("rewrite")
     stage(table, other, b"the same key")
-    other.goes_by(of_all_rows(seen, isolation))
+    other.depends_on(of_all_rows(seen, isolation))
     other.commit()
     clock.advance(timedelta(minutes=1))
     compact(table)
     clock.advance(timedelta(minutes=8))
     merge = table.begin("rewrite")
     stage(table, merge, b"a key")
-    merge.goes_by(of_all_rows(seen, isolation))
+    merge.depends_on(of_all_rows(seen, isolation))
     clock.advance(timedelta(minutes=58))
     if vacuums:
         assert vacuum_table(table, VacuumOptions(retention_hours=1, checkpoint_after=0)).checkpoint
@@ -66,8 +66,8 @@ def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
 
 def test_a_commit_of_dbio_that_is_known_to_have_removed_files_is_no_blind_append(clock: ManualClock) -> None:
     marker = CommitMarker(added=["a"], removed=[])
-    assert is_blind(Decided(clock.now(), "1", marker))
-    assert not is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
+    assert only_appends(Decided(clock.now(), "1", marker))
+    assert not only_appends(Decided(clock.now(), "1", marker, Forgotten(removed=1)))
 
 
 def test_a_rewrite_may_allow_only_some_of_the_commits_since_it_has_read_the_table(
@@ -81,11 +81,11 @@ def test_a_rewrite_may_allow_only_some_of_the_commits_since_it_has_read_the_tabl
         seen = table.snapshot()
 
         def check(now: Snapshot) -> None:
-            refuse_changed(now.transactions, seen.etag, moment_s=2, known_since=None, where=now.url, but=is_blind)
+            refuse_changed(now.transactions, seen.etag, moment_s=2, known_since=None, where=now.url, but=only_appends)
 
         with table.begin("rewrite") as transaction:
             stage(table, transaction, b"new")
-            transaction.goes_by(replace(of_all_rows(seen, "write_serializable"), check=check))
+            transaction.depends_on(replace(of_all_rows(seen, "write_serializable"), check=check))
             meanwhile()
             transaction.commit()
 

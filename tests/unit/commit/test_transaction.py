@@ -670,7 +670,7 @@ def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: 
     read = Read(tids=frozenset(), may_match=lambda now: now.files, isolation="serializable")
     transaction = table.begin(operation)
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' reads no rows"):
-        transaction.goes_by(read)
+        transaction.depends_on(read)
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' records no changes"):
         transaction.record_changes([])
     transaction.abort()

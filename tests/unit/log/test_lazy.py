@@ -65,7 +65,7 @@ def test_conflicts_are_looked_for_among_the_commits_that_a_rewrite_has_not_seen(
         seen = made.table.snapshot()
         transaction = made.table.begin("rewrite")
         stage(made.table, transaction, partition={"day": "d1"})
-        transaction.goes_by(
+        transaction.depends_on(
             Read(
                 tids=frozenset(seen.tids),
                 may_match=lambda now: now.where("day = 'd1'").files,
