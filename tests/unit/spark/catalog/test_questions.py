@@ -31,8 +31,8 @@ JAVA |= {
     **{it.__name__: it.__name__ for it in PARTS},
 }
 PYTHON: dict[Any, str] = {str: "text", bool: "flag", int: "number", Mapping[str, str]: "map", type(None): "nothing"}
-PYTHON |= {StructType: "columns", DataFrame: "frame", Planned: "expression", **{it: it.__name__ for it in PARTS}}
-PYTHON |= {Any: "object", JavaObject: "object"}
+PYTHON.update({StructType: "columns", DataFrame: "frame", Planned: "expression", Any: "object", JavaObject: "object"})
+PYTHON.update((it, it.__name__) for it in PARTS)
 
 Signature = tuple[list[tuple[str, str]], str]
 """The names and kinds of the parameters, and the kind of the answer."""
