@@ -295,9 +295,9 @@ def test_each_question_gets_an_answer(enabled: SparkSession, tmp_path: Path, mon
     """Each has tests of its own; this one shows that what Java passes fits the types in Python."""
     spark, lake, inner, asked = enabled, f"{tmp_path}/asked", questions.answered, set()
 
-    def answered(own: questions.Questions, session: SparkSession, question: str, *given: Any) -> Any:
+    def answered(session: SparkSession, state: questions.State, question: str, *given: Any) -> Any:
         asked.add(question)
-        return inner(own, session, question, *given)
+        return inner(session, state, question, *given)
 
     monkeypatch.setattr(answers, "answered", answered)
     dbio.enable(spark, parquet=True, roots={"asked": lake})

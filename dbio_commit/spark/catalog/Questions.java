@@ -57,9 +57,7 @@ class Questions {
   }
 
   /** The names of the tables directly in the namespace. */
-  static String[] tablesIn(String[] namespace) {
-    return Asking.split(Asking.ask("tables_in", new Object[] {namespace}));
-  }
+  static String[] tablesIn(String[] namespace) { return Asking.split(Asking.ask("tables_in", new Object[] {namespace})); }
 
   /** The names of the namespaces directly in the namespace. */
   static String[] namespacesIn(String[] namespace) {
@@ -67,9 +65,7 @@ class Questions {
   }
 
   /** The path of a namespace; null if there is none. */
-  static String placeOf(String[] namespace) {
-    return (String) Asking.ask("place_of", new Object[] {namespace});
-  }
+  static String placeOf(String[] namespace) { return (String) Asking.ask("place_of", new Object[] {namespace}); }
 
   // --- reads ---
 
@@ -79,9 +75,7 @@ class Questions {
   }
 
   /** A HadoopFsRelation with the rows; or a Dataset, if Spark itself cannot read them. */
-  static Object rows(String token) {
-    return Asking.ask("rows", new Object[] {token});
-  }
+  static Object rows(String token) { return Asking.ask("rows", new Object[] {token}); }
 
   /** The rows of a table of `loadForFiles`, with these columns. */
   static HadoopFsRelation rowsAs(SparkSession session, String token, StructType columns, Map options) {
@@ -114,21 +108,15 @@ class Questions {
   }
 
   /** The values of the partition columns of each partition, one after the other. */
-  static String[] partitions(String token) {
-    return Asking.split(Asking.ask("partitions", new Object[] {token}));
-  }
+  static String[] partitions(String token) { return Asking.split(Asking.ask("partitions", new Object[] {token})); }
 
   /** How large the table is: names of properties and their values in turns. */
-  static String[] facts(String token) {
-    return Asking.split(Asking.ask("facts", new Object[] {token}));
-  }
+  static String[] facts(String token) { return Asking.split(Asking.ask("facts", new Object[] {token})); }
 
   // --- statements that write ---
 
   /** Removes all rows. */
-  static void truncate(String token) {
-    Asking.ask("truncate", new Object[] {token});
-  }
+  static void truncate(String token) { Asking.ask("truncate", new Object[] {token}); }
 
   /** Removes the rows of these partitions, each with its values as `partitions` gives them. */
   static void dropPartitions(String token, String[][] partitions) {
@@ -178,9 +166,7 @@ class Questions {
   // --- streams ---
 
   /** Refuses bad options of a stream out of a table. */
-  static void feedCheck(SparkSession session, Map options) {
-    Asking.ask(session, "feed_check", new Object[] {options});
-  }
+  static void feedCheck(SparkSession session, Map options) { Asking.ask(session, "feed_check", new Object[] {options}); }
 
   /** The offset of the newest commit. */
   static String feedNewest(SparkSession session, AskedStream stream) {
@@ -203,9 +189,7 @@ class Questions {
   }
 
   /** Forgets the stream. */
-  static void feedEnd(SparkSession session, AskedStream stream) {
-    Asking.ask(session, "feed_end", new Object[] {stream});
-  }
+  static void feedEnd(SparkSession session, AskedStream stream) { Asking.ask(session, "feed_end", new Object[] {stream}); }
 
   /** Writes a batch of a stream into a table. */
   static void writeBatch(SparkSession session, String token, Dataset rows, String query, long batch, boolean isComplete,
@@ -222,14 +206,10 @@ class Questions {
   // --- procedures and errors ---
 
   /** The names of the procedures. */
-  static String[] procedures() {
-    return Asking.split(Asking.ask("procedures", new Object[0]));
-  }
+  static String[] procedures() { return Asking.split(Asking.ask("procedures", new Object[0])); }
 
   /** The comment of a procedure, then four texts for each parameter: see `Procedure`. */
-  static String[] procedure(String name) {
-    return Asking.split(Asking.ask("procedure", new Object[] {name}));
-  }
+  static String[] procedure(String name) { return Asking.split(Asking.ask("procedure", new Object[] {name})); }
 
   /** Runs a procedure. Returns its rows. */
   static Dataset call(String catalog, String name, Object[] arguments) {

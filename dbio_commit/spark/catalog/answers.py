@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.logs import get_logger
-from dbio_commit.spark.catalog.questions import Questions, answered
+from dbio_commit.spark.catalog.questions import State, answered
 from dbio_commit.spark.catalog.roots import Roots, named_roots
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import is_connect, java_class
@@ -34,7 +34,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.context: SparkContext | None = None
-        self.questions = Questions()
+        self.state = State()
         self._lock = ProcessLock()
         self._sessions: LRUCache[str, SparkSession] = LRUCache(_MOST_SESSIONS)
 
@@ -45,7 +45,7 @@ class Answers:
         """
         try:
             question, uuid, given = json.loads(text)
-            found = answered(self.questions, self.session(uuid, asked), question, given, asked)
+            found = answered(self.session(uuid, asked), self.state, question, given, asked)
         except Py4JJavaError as error:
             found = error.java_exception
         except CapturedException as error:
@@ -98,7 +98,7 @@ def enable_catalog(spark: SparkSession, roots: Roots) -> None:
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _answers.answer)
     _answers.context = spark.sparkContext
-    _answers.questions.roots |= named
+    _answers.state.roots |= named
     _answers.know(spark)
     java_class(spark._jvm, "java.lang.System").getProperties().put(_BRIDGE, bridge.channel)
     own = spark.conf.get(_SETTING, None)

@@ -29,12 +29,12 @@ from dbio_commit.spark.sql.planned import Planned
 from dbio_commit.store import open_store
 from dbio_commit.table import Table
 
+Texts = Sequence[str]
+Pairs = Mapping[str, str]
 
-class Questions:
-    """Each method is a question: after the session that asks, it has the parameters of the method in Java.
 
-    `Questions.java` says what each answer is. A `JavaObject` is an object of the JVM.
-    """
+class State:
+    """What all sessions have together."""
 
     def __init__(self) -> None:
         self.roots: dict[str, str] = {}
@@ -42,42 +42,49 @@ class Questions:
         self.statements = SqlStatements(self.tables)
         self.feeds = SqlFeeds()
 
+
+class Questions:
+    """Each method is a question of a session, and has the parameters of the method in Java.
+
+    `Questions.java` says what each answer is. A `JavaObject` is an object of the JVM.
+    """
+
+    def __init__(self, spark: SparkSession, state: State) -> None:
+        self._spark, self._roots = spark, state.roots
+        self._tables, self._statements, self._feeds = state.tables, state.statements, state.feeds
+
     # --- tables by their names ---
 
     def load(
-        self,
-        spark: SparkSession,
-        shown: str,
-        namespace: Sequence[str],
-        name: str,
-        version: str | None,
-        micros: int | None,
+        self, shown: str, namespace: Texts, name: str, version: str | None, micros: int | None
     ) -> JavaObject | None:
         if (given := arguments_of(name)) is not None:
             table, start, end, net = [*given, *("", "false")[len(given) - 2 :]]
-            own = procedures.table_of(spark, self.roots, shown.partition(".")[0], table)
-            return rows_as_table(spark, CHANGES, name, changed_rows(spark, own, start, end or None, net == "true"))
-        path = path_of(self.roots, [*namespace, name])
+            own = procedures.table_of(self._spark, self._roots, shown.partition(".")[0], table)
+            return rows_as_table(
+                self._spark, CHANGES, name, changed_rows(self._spark, own, start, end or None, net == "true")
+            )
+        path = path_of(self._roots, [*namespace, name])
         if path is None:
             return None
         with suppress(TableNotFoundError):
-            return self.tables.load(spark, shown, path, as_of(version, micros))
+            return self._tables.load(self._spark, shown, path, as_of(version, micros))
         return None
 
-    def exists(self, spark: SparkSession, namespace: Sequence[str], name: str) -> bool:
-        path = path_of(self.roots, [*namespace, name])
+    def exists(self, namespace: Texts, name: str) -> bool:
+        path = path_of(self._roots, [*namespace, name])
         with suppress(TableNotFoundError):
             if path is not None:
-                found = open_table(spark, path, None).snapshot()
+                found = open_table(self._spark, path, None).snapshot()
                 return found.tid is not None or bool(found.files)  # a failed first write leaves no table
         return False
 
-    def drop(self, spark: SparkSession, namespace: Sequence[str], name: str, everything: bool) -> bool:
-        path = path_of(self.roots, [*namespace, name])
+    def drop(self, namespace: Texts, name: str, everything: bool) -> bool:
+        path = path_of(self._roots, [*namespace, name])
         if path is None:
             return False
         try:
-            open_table(spark, path, None).drop(everything=everything)
+            open_table(self._spark, path, None).drop(everything=everything)
         except TableNotFoundError:
             return False
         except InvalidInputError as error:
@@ -85,61 +92,34 @@ class Questions:
             raise InvalidInputError(f"{error}{hint}") from error
         return True
 
-    def create(
-        self,
-        spark: SparkSession,
-        namespace: Sequence[str],
-        name: str,
-        columns: StructType,
-        by: Sequence[str],
-        settings: Mapping[str, str],
-        mode: Mode,
-    ) -> None:
-        creation.create(spark, self._path(namespace, name), columns, by, settings, mode)
+    def create(self, namespace: Texts, name: str, columns: StructType, by: Texts, settings: Pairs, mode: Mode) -> None:
+        creation.create(self._spark, self._path(namespace, name), columns, by, settings, mode)
 
-    def stage(
-        self,
-        spark: SparkSession,
-        namespace: Sequence[str],
-        name: str,
-        by: Sequence[str],
-        settings: Mapping[str, str],
-        mode: Mode,
-    ) -> str:
+    def stage(self, namespace: Texts, name: str, by: Texts, settings: Pairs, mode: Mode) -> str:
         return creation.staged(self._path(namespace, name), mode, by, settings)
 
-    def alter(
-        self,
-        spark: SparkSession,
-        namespace: Sequence[str],
-        name: str,
-        added: StructType,
-        settings: Mapping[str, str],
-        comments: Mapping[str, str],
-    ) -> None:
-        creation.alter(spark, self._path(namespace, name), added, settings, comments)
+    def alter(self, namespace: Texts, name: str, added: StructType, settings: Pairs, comments: Pairs) -> None:
+        creation.alter(self._spark, self._path(namespace, name), added, settings, comments)
 
-    def check_named(
-        self, spark: SparkSession, namespace: Sequence[str], name: str, by: Sequence[str], settings: Mapping[str, str]
-    ) -> None:
-        creation.check_named(spark, self._path(namespace, name), by, settings)
+    def check_named(self, namespace: Texts, name: str, by: Texts, settings: Pairs) -> None:
+        creation.check_named(self._spark, self._path(namespace, name), by, settings)
 
-    def location(self, spark: SparkSession, shown: str, given: str | None, known: str | None) -> str:
+    def location(self, shown: str, given: str | None, known: str | None) -> str:
         return creation.location_of(shown, given, known)
 
-    def tables_in(self, spark: SparkSession, namespace: Sequence[str]) -> Sequence[str]:
-        root, tables, _ = self._below(spark, namespace)
+    def tables_in(self, namespace: Texts) -> Texts:
+        root, tables, _ = self._below(namespace)
         return [*_committed(root, tables)] if root else []
 
-    def namespaces_in(self, spark: SparkSession, namespace: Sequence[str]) -> Sequence[str]:
-        return self._below(spark, namespace)[2] if namespace else sorted(self.roots)
+    def namespaces_in(self, namespace: Texts) -> Texts:
+        return self._below(namespace)[2] if namespace else sorted(self._roots)
 
-    def place_of(self, spark: SparkSession, namespace: Sequence[str]) -> str | None:
-        return self.roots.get(namespace[0]) if len(namespace) == 1 else path_of(self.roots, namespace)
+    def place_of(self, namespace: Texts) -> str | None:
+        return self._roots.get(namespace[0]) if len(namespace) == 1 else path_of(self._roots, namespace)
 
-    def _path(self, namespace: Sequence[str], name: str) -> str:
+    def _path(self, namespace: Texts, name: str) -> str:
         parts = [*namespace, name]
-        path = path_of(self.roots, parts)
+        path = path_of(self._roots, parts)
         if path is None:
             raise InvalidInputError(
                 f"{'.'.join(parts)!r:.200} is below no root; name the root in dbio.enable(spark, roots={{…}}), or name "
@@ -147,12 +127,12 @@ class Questions:
             )
         return path
 
-    def _below(self, spark: SparkSession, namespace: Sequence[str]) -> tuple[Table | None, list[str], list[str]]:
+    def _below(self, namespace: Texts) -> tuple[Table | None, list[str], list[str]]:
         """The directory of the namespace; the names of the tables, and of the other directories, directly in it."""
-        path = self.place_of(spark, namespace) if namespace else None
+        path = self.place_of(namespace) if namespace else None
         if path is None:
             return None, [], []
-        root = open_table(spark, path, None)
+        root = open_table(self._spark, path, None)
         inside = sorted(it for it in root.store.list_directory().directories if not names.is_hidden(it))
         found = root.store.stat_many([names.join(it, names.DESCRIPTOR) for it in inside])
         tables = [name for name, descriptor in zip(inside, found, strict=True) if descriptor]
@@ -160,55 +140,52 @@ class Questions:
 
     # --- reads ---
 
-    def load_for_files(self, spark: SparkSession, root: str) -> JavaObject | None:
-        return self.tables.load_for_files(spark, root)
+    def load_for_files(self, root: str) -> JavaObject | None:
+        return self._tables.load_for_files(self._spark, root)
 
-    def rows(self, spark: SparkSession, token: str) -> JavaObject | DataFrame:
-        return self.tables.rows(spark, token)
+    def rows(self, token: str) -> JavaObject | DataFrame:
+        return self._tables.rows(self._spark, token)
 
-    def rows_as(self, spark: SparkSession, token: str, columns: StructType, options: Mapping[str, str]) -> JavaObject:
-        return self.tables.rows_as(spark, token, columns, options)
+    def rows_as(self, token: str, columns: StructType, options: Pairs) -> JavaObject:
+        return self._tables.rows_as(self._spark, token, columns, options)
 
-    def files(self, spark: SparkSession, token: str, below: Sequence[str]) -> JavaObject:
-        return self.tables.files(spark, token, below)
+    def files(self, token: str, below: Texts) -> JavaObject:
+        return self._tables.files(self._spark, token, below)
 
-    def directory(self, spark: SparkSession, root: str) -> JavaObject | None:
-        return self.tables.directory(spark, root)
+    def directory(self, root: str) -> JavaObject | None:
+        return self._tables.directory(self._spark, root)
 
-    def skip(self, spark: SparkSession, token: str, condition: str) -> Sequence[str]:
-        return self.tables.skip(spark, token, condition)
+    def skip(self, token: str, condition: str) -> Texts:
+        return self._tables.skip(self._spark, token, condition)
 
-    def extremes(self, spark: SparkSession, token: str, least: Sequence[str], greatest: Sequence[str]) -> Sequence[str]:
-        return self.tables.extremes(spark, token, least, greatest)
+    def extremes(self, token: str, least: Texts, greatest: Texts) -> Texts:
+        return self._tables.extremes(self._spark, token, least, greatest)
 
-    def counts(self, spark: SparkSession, token: str, columns: Sequence[str]) -> JavaObject | None:
-        return self.tables.counts(spark, token, columns)
+    def counts(self, token: str, columns: Texts) -> JavaObject | None:
+        return self._tables.counts(self._spark, token, columns)
 
-    def partitions(self, spark: SparkSession, token: str) -> Sequence[str]:
-        return self.tables.partitions(spark, token)
+    def partitions(self, token: str) -> Texts:
+        return self._tables.partitions(self._spark, token)
 
-    def facts(self, spark: SparkSession, token: str) -> Sequence[str]:
-        return self.tables.facts(spark, token)
+    def facts(self, token: str) -> Texts:
+        return self._tables.facts(self._spark, token)
 
     # --- statements that write ---
 
-    def truncate(self, spark: SparkSession, token: str) -> None:
-        self.statements.truncate(spark, token)
+    def truncate(self, token: str) -> None:
+        self._statements.truncate(self._spark, token)
 
-    def drop_partitions(self, spark: SparkSession, token: str, partitions: Sequence[Sequence[str]]) -> None:
-        self.tables.drop_partitions(spark, token, partitions)
+    def drop_partitions(self, token: str, partitions: Sequence[Texts]) -> None:
+        self._tables.drop_partitions(self._spark, token, partitions)
 
-    def delete(self, spark: SparkSession, token: str, statement: Analysed, where: Planned) -> None:
-        self.statements.delete(spark, token, statement, where)
+    def delete(self, token: str, statement: Analysed, where: Planned) -> None:
+        self._statements.delete(self._spark, token, statement, where)
 
-    def update(
-        self, spark: SparkSession, token: str, statement: Analysed, where: Planned, values: Sequence[NewValue]
-    ) -> None:
-        self.statements.update(spark, token, statement, where, values)
+    def update(self, token: str, statement: Analysed, where: Planned, values: Sequence[NewValue]) -> None:
+        self._statements.update(self._spark, token, statement, where, values)
 
     def merge(
         self,
-        spark: SparkSession,
         token: str,
         statement: Analysed,
         columns: JavaObject,
@@ -216,72 +193,56 @@ class Questions:
         on: Planned,
         clauses: Sequence[MergeClause],
     ) -> None:
-        self.statements.merge(spark, token, statement, columns, source, on, clauses)
+        self._statements.merge(self._spark, token, statement, columns, source, on, clauses)
 
     def insert(
-        self,
-        spark: SparkSession,
-        token: str,
-        statement: Analysed,
-        mode: Mode,
-        where: Planned | None,
-        rows: DataFrame,
-        options: Mapping[str, str],
+        self, token: str, statement: Analysed, mode: Mode, where: Planned | None, rows: DataFrame, options: Pairs
     ) -> None:
-        self.statements.insert(spark, token, statement, mode, where, rows, options)
+        self._statements.insert(self._spark, token, statement, mode, where, rows, options)
 
-    def constrain(self, spark: SparkSession, token: str, settings: Mapping[str, str]) -> None:
-        self.statements.constrain(spark, token, settings)
+    def constrain(self, token: str, settings: Pairs) -> None:
+        self._statements.constrain(self._spark, token, settings)
 
     # --- streams ---
 
-    def feed_check(self, spark: SparkSession, options: Mapping[str, str]) -> None:
-        self.feeds.check(options)
+    def feed_check(self, options: Pairs) -> None:
+        self._feeds.check(options)
 
-    def feed_newest(self, spark: SparkSession, stream: AskedStream) -> str:
-        return self.feeds.newest(spark, stream)
+    def feed_newest(self, stream: AskedStream) -> str:
+        return self._feeds.newest(self._spark, stream)
 
-    def feed_next(
-        self, spark: SparkSession, stream: AskedStream, start: str, unlimited: bool, target: str
-    ) -> str | None:
-        return self.feeds.next_end(spark, stream, start, unlimited, target)
+    def feed_next(self, stream: AskedStream, start: str, unlimited: bool, target: str) -> str | None:
+        return self._feeds.next_end(self._spark, stream, start, unlimited, target)
 
-    def feed_behind(self, spark: SparkSession, stream: AskedStream, end: str) -> str:
-        return self.feeds.behind(spark, stream, end)
+    def feed_behind(self, stream: AskedStream, end: str) -> str:
+        return self._feeds.behind(self._spark, stream, end)
 
-    def feed_rows(self, spark: SparkSession, stream: AskedStream, start: str, end: str) -> JavaObject:
-        return self.feeds.rows(spark, stream, start, end)
+    def feed_rows(self, stream: AskedStream, start: str, end: str) -> JavaObject:
+        return self._feeds.rows(self._spark, stream, start, end)
 
-    def feed_end(self, spark: SparkSession, stream: AskedStream) -> None:
-        self.feeds.end(stream)
+    def feed_end(self, stream: AskedStream) -> None:
+        self._feeds.end(stream)
 
     def write_batch(
-        self,
-        spark: SparkSession,
-        token: str,
-        rows: DataFrame,
-        query: str,
-        batch: int,
-        is_complete: bool,
-        options: Mapping[str, str],
+        self, token: str, rows: DataFrame, query: str, batch: int, is_complete: bool, options: Pairs
     ) -> None:
-        self.feeds.write(spark, token, rows, query, batch, is_complete, options)
+        self._feeds.write(self._spark, token, rows, query, batch, is_complete, options)
 
     # --- procedures and errors ---
 
-    def procedures(self, spark: SparkSession) -> Sequence[str]:
+    def procedures(self) -> Texts:
         return [*procedures.PROCEDURES]
 
-    def procedure(self, spark: SparkSession, name: str) -> Sequence[str]:
+    def procedure(self, name: str) -> Texts:
         return procedures.named(name).described()
 
-    def call(self, spark: SparkSession, catalog: str, name: str, arguments: Sequence[Any]) -> DataFrame:
+    def call(self, catalog: str, name: str, arguments: Sequence[Any]) -> DataFrame:
         first, *more = arguments
         return procedures.named(name).call(
-            spark, lambda text: procedures.table_of(spark, self.roots, catalog, text), first, more
+            self._spark, lambda text: procedures.table_of(self._spark, self._roots, catalog, text), first, more
         )
 
-    def advice(self, spark: SparkSession, statement: str) -> str | None:
+    def advice(self, statement: str) -> str | None:
         return advice_for_statement(statement)
 
 
@@ -301,19 +262,14 @@ def _committed(root: Table, tables: Sequence[str]) -> Iterator[str]:
 
 @cache
 def kinds(question: str) -> dict[str, Any]:
-    """The types of its parameters after the session, by their names, and of its answer as `return`.
-
-    Raises KeyError if there is no such question.
-    """
-    found = get_type_hints(_QUESTIONS[question])
-    del found["spark"]
-    return found
+    """The types of its parameters by their names, and then that of its answer. Raises KeyError for no question."""
+    return get_type_hints(_QUESTIONS[question])
 
 
 _QUESTIONS = {name: method for name, method in vars(Questions).items() if not name.startswith("_")}
 
 
-def answered(questions: Questions, spark: SparkSession, question: str, given: Sequence[Any], objects: Any) -> Any:
+def answered(spark: SparkSession, state: State, question: str, given: Sequence[Any], objects: Any) -> Any:
     """The answer. `given` are the arguments as `Asking.java` writes them: objects by their places in `objects`.
 
     Raises msgspec.ValidationError for an argument of another type than that of its parameter.
@@ -329,4 +285,4 @@ def answered(questions: Questions, spark: SparkSession, question: str, given: Se
 
     *parameters, _ = kinds(question).values()
     arguments = [msgspec.convert(it, kind, dec_hook=taken) for it, kind in zip(given, parameters, strict=True)]
-    return getattr(questions, question)(spark, *arguments)
+    return _QUESTIONS[question](Questions(spark, state), *arguments)

@@ -1,7 +1,8 @@
 """The list of questions in Java and the one in Python: they are the same, and nothing else asks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -14,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from dbio_commit.spark.catalog import questions
 from dbio_commit.spark.catalog.feeds import AskedStream
-from dbio_commit.spark.catalog.questions import Questions, answered, kinds
+from dbio_commit.spark.catalog.questions import Questions, State, answered, kinds
 from dbio_commit.spark.catalog.statements import Analysed, MergeClause, NewValue
 from dbio_commit.spark.sql.planned import Planned
 
@@ -62,7 +63,7 @@ def parameters(text: str) -> list[tuple[str, str]]:
 
 def asked_by_java() -> dict[str, Signature]:
     found = {}
-    methods = re.findall(r"^  static (?!class)(\S+) (\w+)\(([^)]*)\) \{\n(.*?)^  \}", LIST, re.DOTALL | re.MULTILINE)
+    methods = re.findall(r"^  static (?!class)(\S+) (\w+)\(([^)]*)\) \{\s(.*?)\s\}$", LIST, re.DOTALL | re.MULTILINE)
     for answer, name, given, body in methods:
         (verb,) = re.findall(r'Asking\.ask\((?:session, )?"(\w+)"', body)
         assert verb == snake(name)
@@ -106,22 +107,19 @@ def test_no_other_source_in_java_asks() -> None:
 # --- what Python makes of the arguments ---------------------------------------------------------------------------
 
 
-class Recorded:
-    """Answers by what it was asked."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda spark, *given: given
-
-
-SPARK = cast(SparkSession, SimpleNamespace())
 OBJECTS = [None, None, *(JavaObject.__new__(JavaObject) for _ in range(4))]
 
 
-def taken(question: str, *given: Any) -> Any:
-    return answered(cast(Questions, Recorded()), SPARK, question, given, OBJECTS)
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Asks a question, and gives what its method gets."""
+    for name in answered_by_python():
+        monkeypatch.setitem(questions._QUESTIONS, name, wraps(questions._QUESTIONS[name])(lambda _, *given: given))
+    spark = cast(SparkSession, SimpleNamespace())
+    return lambda question, *given: answered(spark, State(), question, given, OBJECTS)
 
 
-def test_arguments_get_their_types() -> None:
+def test_arguments_get_their_types(taken: Callable[..., Any]) -> None:
     assert taken("load", "t", ["a"], "b", None, 5) == ("t", ["a"], "b", None, 5)
     columns = StructType().add("id", LongType())
     assert taken("alter", [], "/t", columns.json(), {"a": "b"}, {}) == ([], "/t", columns, {"a": "b"}, {})
@@ -147,12 +145,12 @@ def test_arguments_get_their_types() -> None:
         ("delete", ["token", [2, 3], 4]),
     ],
 )
-def test_arguments_of_other_types_are_refused(question: str, given: list[Any]) -> None:
+def test_arguments_of_other_types_are_refused(taken: Callable[..., Any], question: str, given: list[Any]) -> None:
     with pytest.raises((msgspec.ValidationError, ValueError)):
         taken(question, *given)
 
 
-def test_a_question_that_is_in_no_list_is_refused() -> None:
+def test_a_question_that_is_in_no_list_is_refused(taken: Callable[..., Any]) -> None:
     for question in ("the weather", "_path", "__init__"):
         with pytest.raises(KeyError):
             taken(question)
