@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
+from dbio_commit.spark import versions
+from dbio_commit.spark.catalog import answers, questions
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.session.bridge import Bridge, bridge_of
 from dbio_commit.spark.session.conf import java_class
@@ -256,3 +258,75 @@ def test_the_function_of_a_query_that_has_ended_is_forgotten(spark: SparkSession
             spark, path, lambda batch, number: None, tmp_path / f"checkpoint {start}", trigger={"availableNow": True}
         ).awaitTermination()
     assert len(topics) == before
+
+
+# --- what SQL asks ------------------------------------------------------------------------------------------------
+
+STATEMENTS = """
+SHOW NAMESPACES IN dbio
+DESCRIBE NAMESPACE dbio.asked
+CREATE TABLE dbio.asked.t (id BIGINT, day STRING) PARTITIONED BY (day)
+INSERT INTO dbio.asked.t VALUES (1, 'a'), (2, 'b'), (3, 'b'), (4, 'c')
+CREATE TABLE dbio.asked.s AS SELECT id FROM range(3)
+ALTER TABLE dbio.asked.s ADD COLUMN n BIGINT
+CREATE TABLE default.asked_name USING dbio LOCATION '{lake}/s'
+DROP TABLE default.asked_name
+SHOW TABLES IN dbio.asked
+SELECT count(*) FROM dbio.asked.t
+SELECT min(id), max(id) FROM dbio.asked.t
+SELECT * FROM dbio.asked.t WHERE id > 3
+SHOW PARTITIONS dbio.asked.t
+ALTER TABLE dbio.asked.t DROP PARTITION (day = 'c')
+DESCRIBE TABLE EXTENDED dbio.asked.t
+UPDATE dbio.asked.t SET id = 5 WHERE id = 1
+MERGE INTO dbio.asked.t USING dbio.asked.s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = 9
+DELETE FROM dbio.asked.t WHERE id = 3
+TRUNCATE TABLE dbio.asked.s
+DROP TABLE dbio.asked.s PURGE
+"""
+IN_SPARK_4 = "CALL dbio.system.vacuum(table => 'dbio.asked.t', retention_hours => 60.5D, checkpoint_after => 7)"
+IN_SPARK_4_1 = "SHOW PROCEDURES IN dbio.system; ALTER TABLE dbio.asked.t ADD CONSTRAINT few CHECK (id < 100)"
+BY_SERVERS = {"advice"}
+"""Questions that `dbio serve` alone asks."""
+
+
+@pytest.mark.long
+def test_each_question_gets_an_answer(enabled: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has tests of its own; this one shows that what Java passes fits the types in Python."""
+    spark, lake, inner, asked = enabled, f"{tmp_path}/asked", questions.answered, set()
+
+    def answered(session: SparkSession, state: questions.State, question: str, *given: Any) -> Any:
+        asked.add(question)
+        return inner(session, state, question, *given)
+
+    monkeypatch.setattr(answers, "answered", answered)
+    dbio.enable(spark, parquet=True, roots={"asked": lake})
+    later = [IN_SPARK_4] * versions.SERVES_CONNECT + IN_SPARK_4_1.split("; ") * versions.HAS_CONSTRAINTS
+    for statement in [*STATEMENTS.format(lake=lake).strip().splitlines(), *later]:
+        spark.sql(statement).collect()
+    assert spark.catalog.tableExists("dbio.asked.t")
+    assert rows_of(spark.read.parquet(f"{lake}/t")) == rows_of(spark.table("dbio.asked.t")) == [(5, "a"), (9, "b")]
+    assert rows_of(spark.read.schema("id BIGINT").parquet(f"{lake}/t")) == [(5, "a"), (9, "b")]
+    assert rows_of(spark.read.parquet(f"{lake}/t/day=a")) == [(5,)]
+    write_dbio(f"{lake}/directory")
+    assert rows_of(spark.read.parquet(f"{lake}/directory")) == [(0,)]
+    stream = spark.readStream.table("dbio.asked.t").writeStream.option("checkpointLocation", f"{tmp_path}/checkpoint")
+    stream.trigger(availableNow=True).toTable("dbio.asked.streamed").awaitTermination()
+    assert rows_of(spark.table("dbio.asked.streamed")) == [(5, "a"), (9, "b")]
+    wanted = {name for name in vars(questions.Questions) if not name.startswith("_")} - BY_SERVERS
+    if not versions.HAS_CONSTRAINTS:
+        wanted -= {"constrain", "procedures"} | ({"procedure", "call"} if not versions.SERVES_CONNECT else set())
+    assert asked == wanted
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def write_dbio(directory: str) -> None:
+    """A directory of DBIO with one file of one row."""
+    tid, name = "1234567890123456789", "part-00000-tid-1234567890123456789-0-1-c000.parquet"
+    Path(directory).mkdir()
+    pq.write_table(pa.table({"id": [0]}), f"{directory}/{name}")
+    Path(directory, f"_started_{tid}").touch()
+    Path(directory, f"_committed_{tid}").write_text(json.dumps({"added": [name], "removed": []}))

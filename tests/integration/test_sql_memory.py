@@ -71,7 +71,7 @@ def measured(spark: SparkSession) -> dict[str, int]:
         "objects of Python": len(gc.get_objects()),
         "objects of the gateway": len(ThreadSafeFinalizer.finalizers),
         "threads": threading.active_count(),
-        "snapshots": len(answers._answers.tables._kept),
+        "snapshots": len(answers._answers.state.tables._kept),
         "sessions": len(answers._answers._sessions),
         "rules": methods.extraOptimizations().size() + methods.extraStrategies().size(),
     }

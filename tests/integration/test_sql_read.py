@@ -197,7 +197,7 @@ def test_what_is_kept_of_snapshots_is_bounded_and_an_old_query_still_runs(
 ) -> None:
     dbio.write(numbers(spark, 0, 4), path)
     frame = spark.table(f"dbio.`{path}`").where("id < 2")
-    kept = answers._answers.tables._kept
+    kept = answers._answers.state.tables._kept
     for i in range(250):
         with monkeypatch.context() as patch:
             patch.setattr(Snapshot, "etag", f"another {i}")

@@ -32,10 +32,6 @@ public class Advice extends AbstractFunction2 {
         new Parser((SparkSession) session, parser));
   }
 
-  private static String of(SparkSession session, Object statement) {
-    return (String) Asking.ask(session, "advice", new Object[] {statement});
-  }
-
   /** A proxy, since the methods of Spark's parsers differ between its versions. */
   private static class Parser implements InvocationHandler {
     private final SparkSession session;
@@ -52,7 +48,7 @@ public class Advice extends AbstractFunction2 {
       } catch (InvocationTargetException e) {
         Throwable error = e.getCause();
         boolean isOfStatement = error instanceof ParseException && given != null && given[0] instanceof String;
-        String advice = isOfStatement ? of(session, given[0]) : null;
+        String advice = isOfStatement ? Questions.advice(session, (String) given[0]) : null;
         // Spark shows the statement at the end of the message.
         throw advice == null ? error : ((ParseException) error).withCommand(given[0] + "\n\n" + advice);
       }
@@ -74,7 +70,7 @@ public class Advice extends AbstractFunction2 {
       LogicalPlan relation = ((DescribeColumn) plan).relation();
       if (!(relation instanceof UnresolvedTableOrView)) return plan;
       String word = String.valueOf(((UnresolvedTableOrView) relation).multipartIdentifier().mkString("."));
-      String advice = of(session, "DESCRIBE " + word + " " + ((Expression) ((DescribeColumn) plan).column()).sql());
+      String advice = Questions.advice(session, "DESCRIBE " + word + " " + ((Expression) ((DescribeColumn) plan).column()).sql());
       if (advice != null) throw new IllegalStateException("dbio_commit.InvalidInputError: there is no table " + word + ". " + advice);
       return plan;
     }

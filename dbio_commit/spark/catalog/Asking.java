@@ -1,11 +1,12 @@
 package dbio_commit;
 
+import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
@@ -15,12 +16,16 @@ import org.apache.spark.sql.classic.SparkSession$;
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.Seq;
 
-/** Asks the Python process of this driver, over the Bridge that `dbio.enable` has put into the system properties. */
+/**
+ * How `Questions` asks the Python process of this driver: over the Bridge that `dbio.enable` has put into the system
+ * properties.
+ */
 class Asking {
   private static final String BRIDGE = "dbio_commit.catalog", TOPIC = "catalog"; // as in `answers.py`
 
@@ -35,8 +40,8 @@ class Asking {
   /**
    * The answer: an object that Python puts into `asked[0]`, or a text; null for an empty one.
    *
-   * Python gets the verb, the id of the session and plain arguments as one text, as each call between the two takes time.
-   * It takes other arguments, and a session that it does not know, out of `asked`.
+   * Python gets the verb, the id of the session and the arguments as one text, as each call between the two takes time.
+   * The objects among the arguments, and a session that it does not know, it takes out of `asked`.
    */
   static Object ask(SparkSession session, String verb, Object[] given) {
     Function bridge = (Function) System.getProperties().get(BRIDGE);
@@ -46,25 +51,38 @@ class Asking {
           + " session, or use the functions of dbio_commit, such as dbio.read");
     }
     List objects = new ArrayList(Arrays.asList(new Object[] {null, session}));
-    List question = Arrays.asList(new Object[] {verb, session.sessionUUID(), described(given, objects)});
+    List question = Arrays.asList(new Object[] {verb, session.sessionUUID(), inText(given, objects)});
     Object[] asked = objects.toArray();
     String text = (String) bridge.apply(new Object[] {TOPIC, json(question), asked});
     if (asked[0] instanceof Throwable) Platform.throwException((Throwable) asked[0]);
     return asked[0] != null ? asked[0] : text.isEmpty() ? null : text;
   }
 
-  /** A plain argument as it is; another one as its place in the array, where it is added. */
-  private static Object described(Object value, List objects) {
-    if (value == null || value instanceof String || value instanceof Long || value instanceof Boolean) return value;
-    if (value instanceof Map) return Collections.singletonMap("map", new HashMap((Map) value));
+  /** An argument as it is in the text. Objects of the JVM are added to a list, and the text has their places in it. */
+  private static Object inText(Object value, List objects) {
+    if (value == null || value instanceof String || value instanceof Number || value instanceof Boolean) return value;
+    if (value instanceof StructType) return ((StructType) value).json();
+    if (value instanceof Parts) return inText(((Parts) value).all, objects);
+    if (value instanceof Map) {
+      Map found = new LinkedHashMap((Map) value);
+      found.values().removeAll(Collections.singleton(null)); // an option that is null is not given
+      return found;
+    }
     if (value instanceof Object[]) {
       Object[] all = (Object[]) value;
       List found = new ArrayList();
-      for (int i = 0; i < all.length; i++) found.add(described(all[i], objects));
+      for (int i = 0; i < all.length; i++) found.add(inText(all[i], objects));
       return found;
     }
     objects.add(value);
-    return Collections.singletonMap("object", Integer.valueOf(objects.size() - 1));
+    return Integer.valueOf(objects.size() - 1);
+  }
+
+  /** Several values that are one argument. */
+  static class Parts {
+    private final Object[] all;
+
+    Parts(Object[] all) { this.all = all; }
   }
 
   private static String json(Object value) {
@@ -75,7 +93,8 @@ class Asking {
     }
   }
 
-  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final ObjectMapper JSON = new ObjectMapper()
+      .configure(JsonGenerator.Feature.QUOTE_NON_NUMERIC_NUMBERS, false); // Python reads NaN as a number
 
   /** A value of Spark's rows as Python gets it. */
   static Object plain(Object value) {

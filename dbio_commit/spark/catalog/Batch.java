@@ -10,14 +10,14 @@ import org.apache.spark.sql.types.StructType;
 public class Batch extends BaseRelation {
   final SparkSession session;
   private final StructType schema;
-  private final String[] described; // as in `TableSource`
+  private final Questions.AskedStream stream;
   private final String start;
   private final String end;
 
-  Batch(SparkSession session, StructType schema, String[] described, String start, String end) {
+  Batch(SparkSession session, StructType schema, Questions.AskedStream stream, String start, String end) {
     this.session = session;
     this.schema = schema;
-    this.described = described;
+    this.stream = stream;
     this.start = start;
     this.end = end;
   }
@@ -25,7 +25,5 @@ public class Batch extends BaseRelation {
   public SQLContext sqlContext() { return session.sqlContext(); }
   public StructType schema() { return schema; }
 
-  LogicalPlan rows() {
-    return (LogicalPlan) Asking.ask(session, "feed_rows", new Object[] {described, start, end});
-  }
+  LogicalPlan rows() { return Questions.feedRows(session, stream, start, end); }
 }

@@ -20,8 +20,7 @@ public class Cached {
   private static int purgeAt = 1024;
 
   /** Records by which name a table was loaded. */
-  static synchronized SqlTable loaded(Object table, String catalog, Identifier ident) {
-    SqlTable found = (SqlTable) table;
+  static synchronized SqlTable loaded(SqlTable found, String catalog, Identifier ident) {
     StringBuilder name = new StringBuilder(SqlTable.quoted(catalog));
     for (int i = 0; i < ident.namespace().length; i++) name.append(".").append(SqlTable.quoted(ident.namespace()[i]));
     found.sqlName = name.append(".").append(SqlTable.quoted(ident.name())).toString();

@@ -11,12 +11,12 @@ abstract class Calls implements ProcedureCatalog {
   public UnboundProcedure loadProcedure(Identifier ident) {
     boolean isHere = ident.namespace().length == 1 && ident.namespace()[0].equalsIgnoreCase(NAMESPACE);
     String name = isHere ? ident.name() : String.join(".", ident.namespace()) + "." + ident.name();
-    return new Procedure(name(), name, Asking.split(Asking.ask("procedure", new Object[] {name})));
+    return new Procedure(name(), name, Questions.procedure(name));
   }
 
   public Identifier[] listProcedures(String[] namespace) {
     boolean areHere = namespace.length == 0 || namespace.length == 1 && namespace[0].equalsIgnoreCase(NAMESPACE);
-    String[] names = areHere ? Asking.split(Asking.ask("procedures", new Object[0])) : new String[0];
+    String[] names = areHere ? Questions.procedures() : new String[0];
     Identifier[] found = new Identifier[names.length];
     for (int i = 0; i < names.length; i++) found[i] = Asking.identifier(new String[] {NAMESPACE, names[i]});
     return found;

@@ -29,13 +29,13 @@ import org.apache.spark.unsafe.Platform;
 
 /**
  * The catalog `dbio`: tables by their paths, as in dbio.`/lake/events`, and by names below the roots that
- * `dbio.enable` got, as in dbio.lake.events. Python finds the tables: see `answers.py`.
+ * `dbio.enable` got, as in dbio.lake.events. Python finds the tables: see `questions.py`.
  *
  * Janino compiles this room: no lambdas, no generics, and no static methods of interfaces.
  */
 public class Catalog extends Calls implements StagingTableCatalog, SupportsNamespaces {
   /** Version of the questions and answers, and of what Python calls. `jvm.py` has the same. */
-  public static final String VERSION = "4 for Scala 2.13";
+  public static final String VERSION = "5 for Scala 2.13";
 
   private final Loaded loaded = new Loaded();
   private String name;
@@ -68,9 +68,9 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
 
   private SqlTable load(Identifier ident, String version, Long micros) throws NoSuchTableException {
     Rules.addTo(Asking.session());
-    Object found = Asking.ask("load", new Object[] {shown(ident), ident.namespace(), ident.name(), version, micros});
+    SqlTable found = Questions.load(shown(ident), ident.namespace(), ident.name(), version, micros);
     if (found != null) {
-      ((SqlTable) found).isEarlier = version != null || micros != null;
+      found.isEarlier = version != null || micros != null;
       return Cached.loaded(found, name, ident);
     }
     NoSuchTableException missing = new NoSuchTableException(ident);
@@ -86,12 +86,10 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
     return found.append(".").append(ident.name()).toString();
   }
 
-  public boolean tableExists(Identifier ident) {
-    return Asking.ask("exists", new Object[] {ident.namespace(), ident.name()}) != null;
-  }
+  public boolean tableExists(Identifier ident) { return Questions.exists(ident.namespace(), ident.name()); }
 
   public Identifier[] listTables(String[] namespace) {
-    String[] names = Asking.split(Asking.ask("tables", new Object[] {namespace}));
+    String[] names = Questions.tablesIn(namespace);
     Identifier[] found = new Identifier[names.length];
     for (int i = 0; i < names.length; i++) {
       String[] parts = (String[]) Arrays.copyOf(namespace, namespace.length + 1);
@@ -101,13 +99,8 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
     return found;
   }
 
-  public boolean dropTable(Identifier ident) { return drop(ident, false); }
-  public boolean purgeTable(Identifier ident) { return drop(ident, true); }
-
-  private boolean drop(Identifier ident, boolean everything) {
-    Object[] asked = {ident.namespace(), ident.name(), Boolean.valueOf(everything)};
-    return ((Boolean) Asking.ask("drop", asked)).booleanValue();
-  }
+  public boolean dropTable(Identifier ident) { return Questions.drop(ident.namespace(), ident.name(), false); }
+  public boolean purgeTable(Identifier ident) { return Questions.drop(ident.namespace(), ident.name(), true); }
 
   // --- new tables and columns ---
 
@@ -166,21 +159,17 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
   public StagedTable stageCreateOrReplace(Identifier ident, StructType schema, Transform[] by, Map properties) { return null; }
 
   private Table created(Identifier ident, Definition given) throws NoSuchTableException {
-    Asking.ask("create", asked(ident, given, "error"));
+    Questions.create(ident.namespace(), ident.name(), given.columns, given.partitionColumns, given.settings, "error");
     return load(ident, null, null);
   }
 
   private StagedTable staged(Identifier ident, Definition given, String mode) {
-    return NewTable.of(shown(ident), asked(ident, given, mode), null);
-  }
-
-  private static Object[] asked(Identifier ident, Definition given, String mode) {
-    return new Object[] {ident.namespace(), ident.name(), given.columns, given.partitionColumns, given.settings, mode};
+    return NewTable.of(shown(ident), ident.namespace(), ident.name(), given, mode, null);
   }
 
   public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
     Definition given = Definition.of(changes);
-    Asking.ask("alter", new Object[] {ident.namespace(), ident.name(), given.columns, given.settings, given.comments});
+    Questions.alter(ident.namespace(), ident.name(), given.columns, given.settings, given.comments);
     return load(ident, null, null);
   }
 
@@ -197,7 +186,7 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
   public String[][] listNamespaces() { return listNamespaces(new String[0]); }
 
   public String[][] listNamespaces(String[] namespace) {
-    String[] names = Asking.split(Asking.ask("namespaces", new Object[] {namespace}));
+    String[] names = Questions.namespacesIn(namespace);
     String[][] found = new String[names.length][];
     for (int i = 0; i < names.length; i++) {
       found[i] = (String[]) Arrays.copyOf(namespace, namespace.length + 1);
@@ -207,12 +196,12 @@ public class Catalog extends Calls implements StagingTableCatalog, SupportsNames
   }
 
   public boolean namespaceExists(String[] namespace) {
-    return namespace.length == 0 || Asking.ask("place", new Object[] {namespace}) != null;
+    return namespace.length == 0 || Questions.placeOf(namespace) != null;
   }
 
   public Map loadNamespaceMetadata(String[] namespace) {
     Map found = new HashMap();
-    Object place = namespace.length == 0 ? null : Asking.ask("place", new Object[] {namespace});
+    String place = namespace.length == 0 ? null : Questions.placeOf(namespace);
     if (place != null) found.put("location", place);
     return found;
   }

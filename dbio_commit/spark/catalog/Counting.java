@@ -70,9 +70,9 @@ class Counting extends AbstractPartialFunction {
       SqlTable table = ((SqlTable.Rows) scan.scan()).table;
       String[] names = new String[columns.size()];
       for (int i = 0; i < names.length; i++) names[i] = ((Attribute) columns.get(i)).name();
-      Object index = Asking.ask("counts", new Object[] {table.token, String.join("\0", names)});
+      FileIndex index = Questions.counts(table.token, names);
       if (index == null) return null;
-      LogicalPlan below = counted(aggregate.child(), (FileIndex) index);
+      LogicalPlan below = counted(aggregate.child(), index);
       LogicalPlan above = (LogicalPlan) aggregate.withNewChildren(seq(new Object[] {below}));
       return (LogicalPlan) above.transformExpressions(new Sums(this));
     }

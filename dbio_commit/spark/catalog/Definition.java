@@ -1,6 +1,8 @@
 package dbio_commit;
 
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -22,7 +24,7 @@ class Definition {
   private static final String DEFAULT = "CURRENT_DEFAULT"; // as Spark has it in the metadata of a column
 
   StructType columns = new StructType(); // of a new table, or those that are added
-  String partitionColumns = "";
+  String[] partitionColumns = {};
   final Map settings = new HashMap(); // an empty text removes one
   final Map comments = new HashMap(); // by column, or by the path of a field with zero bytes between the names
 
@@ -40,7 +42,7 @@ class Definition {
         found.settings.put("generated." + column.name(), column.generationExpression());
       }
     }
-    java.util.StringJoiner by = new java.util.StringJoiner("\0");
+    List by = new ArrayList();
     for (int i = 0; i < partitions.length; i++) {
       if (partitions[i].name().equals("cluster_by")) { // CLUSTER BY, since Spark 4.0
         found.settings.put(CLUSTER_BY, listOf(partitions[i].references()));
@@ -52,7 +54,7 @@ class Definition {
       }
       by.add(String.join(".", partitions[i].references()[0].fieldNames()));
     }
-    found.partitionColumns = by.toString();
+    found.partitionColumns = (String[]) by.toArray(new String[0]);
     return found;
   }
 

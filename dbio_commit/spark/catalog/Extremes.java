@@ -31,15 +31,16 @@ class Extremes extends AbstractPartialFunction {
     DataSourceV2ScanRelation scan = scanOf(aggregate.child());
     if (scan == null || aggregate.groupingExpressions().nonEmpty()) return null;
     SqlTable table = ((SqlTable.Rows) scan.scan()).table;
-    List wanted = new ArrayList();
+    List least = new ArrayList(), greatest = new ArrayList();
     for (int i = 0; i < aggregate.aggregateExpressions().size(); i++) {
-      if (!isExtreme((Expression) aggregate.aggregateExpressions().apply(i), table, wanted)) return null;
+      if (!isExtreme((Expression) aggregate.aggregateExpressions().apply(i), table, least, greatest)) return null;
     }
-    if (wanted.isEmpty() || !table.hasCounts() || !(table.rows() instanceof HadoopFsRelation)) return null;
-    Object answer = Asking.ask("extremes", new Object[] {table.token, String.join("\0", wanted)});
-    if (answer == null) return null;
+    if (least.isEmpty() && greatest.isEmpty() || !table.hasCounts() || !(table.rows() instanceof HadoopFsRelation)) return null;
+    String[] chosen = Questions.extremes(
+        table.token, (String[]) least.toArray(new String[0]), (String[]) greatest.toArray(new String[0]));
+    if (chosen.length == 0) return null;
     HadoopFsRelation all = (HadoopFsRelation) table.rows();
-    HadoopFsRelation some = new HadoopFsRelation(((SkippingIndex) all.location()).only(Asking.split(answer)),
+    HadoopFsRelation some = new HadoopFsRelation(((SkippingIndex) all.location()).only(chosen),
         all.partitionSchema(), all.dataSchema(), all.bucketSpec(), all.fileFormat(), all.options(), all.sparkSession());
     return with(aggregate, Reading.relation(some, scan.output()));
   }
@@ -61,21 +62,20 @@ class Extremes extends AbstractPartialFunction {
     return (LogicalPlan) plan.withNewChildren((Seq) ArraySeq$.MODULE$.unsafeWrapArray(child));
   }
 
-  /** Whether all that it aggregates are least and greatest values of columns in files, which it adds to `wanted`. */
-  private static boolean isExtreme(Expression it, SqlTable table, List wanted) {
+  /** Whether all that it aggregates are least and greatest values of columns in files, which it adds to the lists. */
+  private static boolean isExtreme(Expression it, SqlTable table, List least, List greatest) {
     if (it instanceof AggregateExpression) {
       AggregateFunction function = ((AggregateExpression) it).aggregateFunction();
       boolean isKnown = function instanceof Min || function instanceof Max;
       if (!isKnown || ((AggregateExpression) it).filter().isDefined()) return false;
       Object column = function.children().head();
       if (!(column instanceof Attribute) || table.indexOfPartition(((Attribute) column).name()) >= 0) return false;
-      wanted.add(function instanceof Max ? "max" : "min");
-      wanted.add(((Attribute) column).name());
+      (function instanceof Max ? greatest : least).add(((Attribute) column).name());
       return true;
     }
     if (it instanceof Attribute || SubqueryExpression$.MODULE$.hasSubquery(it)) return false;
     for (int i = 0; i < it.children().size(); i++) {
-      if (!isExtreme((Expression) it.children().apply(i), table, wanted)) return false;
+      if (!isExtreme((Expression) it.children().apply(i), table, least, greatest)) return false;
     }
     return true;
   }

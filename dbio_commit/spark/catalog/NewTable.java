@@ -3,37 +3,43 @@ package dbio_commit;
 import java.util.HashMap;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
-import org.apache.spark.sql.types.StructType;
 
 /**
  * The table of a CREATE or REPLACE TABLE … AS SELECT: the transaction that writes its rows creates or replaces it. Then
  * `entry`, if any, gives it a name in Spark's catalog.
  */
 public class NewTable extends SqlTable implements StagedTable {
-  private final Object[] asked;
+  private final String[] namespace;
+  private final String tableName;
+  private final Definition given;
+  private final String mode;
   private final Entry entry;
   private boolean isWritten;
 
-  /** `asked` is what the question "create" takes. */
-  static NewTable of(String name, Object[] asked, Entry entry) {
+  static NewTable of(String shown, String[] namespace, String name, Definition given, String mode, Entry entry) {
     Rules.addTo(Asking.session());
-    return new NewTable(name, (String) Asking.ask("stage", asked), (StructType) asked[2], (String) asked[3], asked, entry);
+    String token = Questions.stage(namespace, name, given.partitionColumns, given.settings, mode);
+    return new NewTable(shown, token, namespace, name, given, mode, entry);
   }
 
-  private NewTable(String name, String token, StructType schema, String by, Object[] asked, Entry entry) {
-    super(name, token, token, schema, by, new HashMap());
-    this.asked = asked;
+  private NewTable(
+      String shown, String token, String[] namespace, String name, Definition given, String mode, Entry entry) {
+    super(shown, token, token, given.columns, String.join("\0", given.partitionColumns), new HashMap());
+    this.namespace = namespace;
+    this.tableName = name;
+    this.given = given;
+    this.mode = mode;
     this.entry = entry;
   }
 
   public String version() { return null; } // so that Spark does not load it again
 
   void written() { isWritten = true; }
-  boolean replaces() { return asked[5].equals("overwrite"); }
+  boolean replaces() { return mode.equals("overwrite"); }
 
   /** REPLACE TABLE without AS writes no rows. */
   public void commitStagedChanges() {
-    if (!isWritten) Asking.ask("create", asked);
+    if (!isWritten) Questions.create(namespace, tableName, given.columns, given.partitionColumns, given.settings, mode);
     if (entry != null) entry.create();
   }
 

@@ -129,7 +129,7 @@ class ParquetRead {
   }
 
   private HadoopFsRelation rowsAs(SqlTable table, StructType columns) {
-    return (HadoopFsRelation) Asking.ask(session, "rows_as", new Object[] {table.token, columns.json(), options});
+    return Questions.rowsAs(session, table.token, columns, options);
   }
 
   /** As Spark reads a directory without files. */
@@ -156,7 +156,7 @@ class ParquetRead {
     }
     for (Iterator all = found.keySet().iterator(); all.hasNext(); ) {
       Path place = (Path) all.next();
-      Object table = Asking.ask(session, "load_for_files", new Object[] {place.toString()});
+      SqlTable table = Questions.loadForFiles(session, place.toString());
       if (table == null) throwAnalysis("PATH_NOT_FOUND", "path", place.toString()); // it is being dropped
       found.put(place, table);
     }
@@ -197,10 +197,10 @@ class ParquetRead {
     for (Iterator all = places.keySet().iterator(); all.hasNext(); ) {
       Path place = (Path) all.next();
       SqlTable table = (SqlTable) places.get(place);
-      Object index = table == null ? Asking.ask(session, "directory", new Object[] {place.toString()})
-          : Asking.ask(session, "files", new Object[] {table.token, given.below(place)});
+      FileIndex index = table == null ? Questions.directory(session, place.toString())
+          : Questions.files(session, table.token, given.below(place));
       if (index == null) throwAnalysis("PATH_NOT_FOUND", "path", place.toString()); // it is being dropped
-      Seq directories = ((FileIndex) index).listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
+      Seq directories = index.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
       for (int i = 0; i < directories.size(); i++) {
         Seq files = ((PartitionDirectory) directories.apply(i)).files();
         for (int j = 0; j < files.size(); j++) {

@@ -2,8 +2,8 @@ package dbio_commit;
 
 import java.util.Collections;
 import java.util.Iterator;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
@@ -54,7 +54,7 @@ public class Procedure implements UnboundProcedure, BoundProcedure {
       DataType type = parameters[i].dataType();
       arguments[i] = given.isNullAt(i) ? null : Asking.plain(given.get(i, type));
     }
-    Dataset frame = (Dataset) Asking.ask("call", new Object[] {catalog, name, arguments});
+    Dataset frame = Questions.call(catalog, name, arguments);
     return Collections.singletonList(new Result(frame.schema(), frame.queryExecution().executedPlan().executeCollect()))
         .iterator();
   }

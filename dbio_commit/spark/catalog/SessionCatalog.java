@@ -26,6 +26,8 @@ import org.apache.spark.unsafe.Platform;
  * and views are as they are without this class.
  */
 public class SessionCatalog extends DelegatingCatalogExtension implements StagingTableCatalog {
+  private static final String[] ROOT = {}; // the namespace of a path
+
   private final Loaded loaded = new Loaded();
 
   public Set capabilities() { return Catalog.capabilitiesOf(super.capabilities()); }
@@ -73,12 +75,12 @@ public class SessionCatalog extends DelegatingCatalogExtension implements Stagin
 
   private SqlTable load(Identifier ident, String location, String version, Long micros) {
     Rules.addTo(Asking.session());
-    Object found = Asking.ask("load", new Object[] {shown(ident), new String[0], location, version, micros});
+    SqlTable found = Questions.load(shown(ident), ROOT, location, version, micros);
     if (found == null) {
       throw Definition.refused(shown(ident) + " is a name of " + location + ", and there is no dbio table: write to it, or"
           + " remove the name with DROP TABLE");
     }
-    ((SqlTable) found).isEarlier = version != null || micros != null;
+    found.isEarlier = version != null || micros != null;
     return Cached.loaded(found, name(), ident);
   }
 
@@ -159,8 +161,11 @@ public class SessionCatalog extends DelegatingCatalogExtension implements Stagin
 
   private Table created(Identifier ident, Definition given) {
     String location = locationOf(ident, given, null);
-    String verb = given.columns.length() == 0 ? "name" : "create";
-    Asking.ask(verb, asked(location, given, "error"));
+    if (given.columns.length() > 0) {
+      Questions.create(ROOT, location, given.columns, given.partitionColumns, given.settings, "error");
+    } else {
+      Questions.checkNamed(ROOT, location, given.partitionColumns, given.settings);
+    }
     new Entry(ident, location, false).create();
     return load(ident, location, null, null);
   }
@@ -171,23 +176,19 @@ public class SessionCatalog extends DelegatingCatalogExtension implements Stagin
       throw Definition.refused(shown(ident) + " is no dbio table: remove it first with DROP TABLE");
     }
     String location = locationOf(ident, given, known);
-    return NewTable.of(shown(ident), asked(location, given, mode), new Entry(ident, location, known != null));
+    return NewTable.of(shown(ident), ROOT, location, given, mode, new Entry(ident, location, known != null));
   }
 
   /** Where the table is to be; `known` is where it is already. */
   private String locationOf(Identifier ident, Definition given, String known) {
-    return (String) Asking.ask("location", new Object[] {shown(ident), given.settings.get("location"), known});
-  }
-
-  private static Object[] asked(String location, Definition given, String mode) {
-    return new Object[] {new String[0], location, given.columns, given.partitionColumns, given.settings, mode};
+    return Questions.location(shown(ident), (String) given.settings.get("location"), known);
   }
 
   public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
     String location = Entry.locationOf(ident);
     if (location == null) return super.alterTable(ident, changes);
     Definition given = Definition.of(changes);
-    Asking.ask("alter", new Object[] {new String[0], location, given.columns, given.settings, given.comments});
+    Questions.alter(ROOT, location, given.columns, given.settings, given.comments);
     return load(ident, location, null, null);
   }
 }

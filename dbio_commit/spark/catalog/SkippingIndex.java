@@ -59,7 +59,7 @@ public class SkippingIndex implements FileIndex {
     if (chosen != null) found = among(found, chosen);
     String condition = skips ? ConditionText.ofAll(dataFilters) : null;
     if (condition == null || found.isEmpty()) return found;
-    return among(found, Asking.split(Asking.ask(session, "skip", new Object[] {token, condition})));
+    return among(found, Questions.skip(session, token, condition));
   }
 
   private Seq among(Seq found, String[] answer) {

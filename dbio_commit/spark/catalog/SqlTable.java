@@ -124,7 +124,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   /** A HadoopFsRelation; or a Dataset: of changes, or if Spark cannot reach the files. */
   synchronized Object rows() {
     if (rows == null) {
-      rows = Asking.ask("rows", new Object[] {token});
+      rows = Questions.rows(token);
       if (rows instanceof HadoopFsRelation) ((SkippingIndex) ((HadoopFsRelation) rows).location()).table = this;
     }
     return rows;
@@ -221,7 +221,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
     if (partitions == null) {
       Map found = new HashMap();
       StructType types = partitionSchema();
-      String[] texts = Asking.split(Asking.ask("partitions", new Object[] {token}));
+      String[] texts = Questions.partitions(token);
       for (int start = 0; start + types.length() <= texts.length; start += types.length()) {
         Object[] values = new Object[types.length()];
         for (int i = 0; i < values.length; i++) {
@@ -261,13 +261,12 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   }
 
   public boolean dropPartitions(InternalRow[] idents) {
-    List texts = new ArrayList();
+    String[][] texts = new String[idents.length][];
     for (int i = 0; i < idents.length; i++) {
-      String[] one = (String[]) partitions().get(idents[i]);
-      if (one == null) return false;
-      texts.addAll(Arrays.asList(one));
+      texts[i] = (String[]) partitions().get(idents[i]);
+      if (texts[i] == null) return false;
     }
-    Asking.ask("drop_partitions", new Object[] {token, String.join("\0", texts)});
+    Questions.dropPartitions(token, texts);
     return true;
   }
 
@@ -293,7 +292,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   /** The same table, whose properties also say how large it is. */
   SqlTable described() {
     Map facts = new HashMap(properties);
-    String[] texts = Asking.split(Asking.ask("facts", new Object[] {token}));
+    String[] texts = Questions.facts(token);
     for (int i = 0; i + 1 < texts.length; i += 2) facts.put(texts[i], texts[i + 1]);
     SqlTable found = new SqlTable(name, id, token, schema, String.join("\0", partitionColumns), facts);
     found.isDescribed = true;
@@ -301,7 +300,7 @@ public class SqlTable implements SupportsRead, SupportsMetadataColumns, Supports
   }
 
   public boolean truncateTable() {
-    Asking.ask("truncate", new Object[] {token});
+    Questions.truncate(token);
     return true;
   }
 

@@ -2,9 +2,12 @@ package dbio_commit;
 
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
@@ -61,16 +64,16 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     plan = (LogicalPlan) plan.transformUpWithSubqueries(new States(session, table));
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
     Seq columns = target.output();
-    Object[] given = {plan, target, columns};
+    Questions.Analysed given = new Questions.Analysed(plan, target, columns);
     if (plan instanceof DeleteFromTable) {
       Piece where = piece((Expression) plan.productElement(1), new ConditionText(null, null));
-      Asking.ask(session, "delete", new Object[] {table.token, given, where});
+      Questions.delete(session, table.token, given, where);
     } else if (plan instanceof UpdateTable) {
       ConditionText texts = new ConditionText(null, null);
-      Object[] values = assigned((Seq) plan.productElement(1), texts);
+      Questions.NewValue[] values = assigned((Seq) plan.productElement(1), texts);
       Option condition = (Option) plan.productElement(2);
       Piece where = piece(condition.isDefined() ? (Expression) condition.get() : Literal$.MODULE$.TrueLiteral(), texts);
-      Asking.ask(session, "update", new Object[] {table.token, given, where, values});
+      Questions.update(session, table.token, given, where, values);
     } else if (plan instanceof MergeIntoTable) {
       LogicalPlan source = PIN.in((LogicalPlan) plan.productElement(1));
       if (plan.productArity() > 6 && Boolean.TRUE.equals(plan.productElement(6))) refuseEvolution(columns, source.output());
@@ -79,11 +82,12 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       List clauses = new ArrayList();
       String[] rows = {"matched", "not_matched", "not_matched_by_source"};
       for (int i = 0; i < 3; i++) addClauses(clauses, rows[i], (Seq) plan.productElement(3 + i), texts);
-      Object frame = Dataset$.MODULE$.ofRows(session, source);
-      Asking.ask(session, "merge", new Object[] {table.token, given, source.output(), frame, on, clauses.toArray()});
+      Dataset frame = (Dataset) Dataset$.MODULE$.ofRows(session, source);
+      Questions.merge(session, table.token, given, source.output(), frame, on,
+          (Questions.MergeClause[]) clauses.toArray(new Questions.MergeClause[0]));
     // since org.apache.spark.sql.connector.catalog.constraints.Check:
     } else if (Statements.addsConstraint(plan)) {
-      Asking.ask(session, "constrain", new Object[] {table.token, Definition.ofCheck(plan.productElement(1)).settings});
+      Questions.constrain(session, table.token, Definition.ofCheck(plan.productElement(1)).settings);
     // end
     } else {
       boolean replaces = plan instanceof OverwriteByExpression;
@@ -92,9 +96,9 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Expression replaced = replaces ? (Expression) plan.productElement(1) : null;
       boolean some = replaced != null && !replaced.equals(Literal$.MODULE$.TrueLiteral());
       Piece where = some ? piece(replaced, new ConditionText(null, null)) : null;
-      Object rows = Dataset$.MODULE$.ofRows(session, PIN.in((LogicalPlan) plan.productElement(i)));
-      Asking.ask(session, "insert", new Object[] {table.token, given, mode, where, rows,
-          options((scala.collection.Map) plan.productElement(i + 1))});
+      Dataset rows = (Dataset) Dataset$.MODULE$.ofRows(session, PIN.in((LogicalPlan) plan.productElement(i)));
+      Map options = options((scala.collection.Map) plan.productElement(i + 1));
+      Questions.insert(session, table.token, given, mode, where, rows, options);
     }
     if (table instanceof NewTable) ((NewTable) table).written();
     return (Seq) Nil$.MODULE$;
@@ -122,31 +126,27 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
     return plan != null && plan.getClass() == optimized.getClass() ? plan : optimized;
   }
 
-  /** Names and values in turns, with zero bytes between them. */
-  static String options(scala.collection.Map options) {
-    List texts = new ArrayList();
+  static Map options(scala.collection.Map options) {
+    Map found = new LinkedHashMap();
     scala.collection.Iterator all = options.iterator();
     while (all.hasNext()) {
       scala.Tuple2 option = (scala.Tuple2) all.next();
-      texts.add(option._1());
-      texts.add(option._2());
+      found.put(option._1(), String.valueOf(option._2()));
     }
-    return String.join("\0", texts);
+    return found;
   }
 
   private static Piece piece(Expression expression, ConditionText texts) {
     return new Piece(PIN.in(expression), texts);
   }
 
-  /** In turns: what is set, as `Piece.keyOf` says; its value; and the column that it is in, or "" if it is a column. */
-  private static Object[] assigned(Seq assignments, ConditionText texts) {
-    Object[] found = new Object[3 * assignments.size()];
-    for (int i = 0; i < assignments.size(); i++) {
+  private static Questions.NewValue[] assigned(Seq assignments, ConditionText texts) {
+    Questions.NewValue[] found = new Questions.NewValue[assignments.size()];
+    for (int i = 0; i < found.length; i++) {
       Assignment one = (Assignment) assignments.apply(i);
       String key = Piece.keyOf(one);
-      found[3 * i] = key;
-      found[3 * i + 1] = piece(Piece.valueOf(one), texts);
-      found[3 * i + 2] = key.indexOf('\0') < 0 ? "" : new Piece(Piece.columnOf(one), texts);
+      Piece column = key.indexOf('\0') < 0 ? null : new Piece(Piece.columnOf(one), texts);
+      found[i] = new Questions.NewValue(key, piece(Piece.valueOf(one), texts), column);
     }
     return found;
   }
@@ -159,7 +159,7 @@ public class Statement extends V2CommandExec implements LeafV2CommandExec {
       Seq values = action instanceof UpdateAction ? ((UpdateAction) action).assignments()
           : action instanceof InsertAction ? ((InsertAction) action).assignments() : null;
       String what = action instanceof UpdateAction ? "update" : action instanceof InsertAction ? "insert" : "delete";
-      found.add(new Object[] {rows, what, where, values == null ? null : assigned(values, texts)});
+      found.add(new Questions.MergeClause(rows, what, where, values == null ? null : assigned(values, texts)));
     }
   }
 

@@ -22,8 +22,7 @@ public class StreamWrite implements StreamingWrite {
 
   public void commit(long batch, WriterCommitMessage[] messages) {
     Rows rows = (Rows) messages[0];
-    Asking.ask(rows.session, "write_batch", new Object[] {table.token, rows.rows, info.queryId(), Long.valueOf(batch),
-        Boolean.valueOf(isComplete), info.options()});
+    Questions.writeBatch(rows.session, table.token, rows.rows, info.queryId(), batch, isComplete, info.options());
   }
 
   public void abort(long batch, WriterCommitMessage[] messages) {}

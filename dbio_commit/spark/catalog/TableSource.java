@@ -22,7 +22,7 @@ import scala.collection.immutable.Map;
  */
 public class TableSource implements StreamSourceProvider {
   public Tuple2 sourceSchema(SQLContext context, Option schema, String provider, Map options) {
-    Asking.ask((SparkSession) context.sparkSession(), "feed", new Object[] {Statement.options(options)}); // refuses bad options
+    Questions.feedCheck((SparkSession) context.sparkSession(), Statement.options(options));
     return new Tuple2("dbio", schema.get());
   }
 
@@ -33,41 +33,36 @@ public class TableSource implements StreamSourceProvider {
   static class Stream implements Source, SupportsTriggerAvailableNow {
     private final SparkSession session;
     private final StructType schema;
-    private final String[] described; // by which Python knows the stream: an id, the options, and the columns
+    private final Questions.AskedStream stream;
     private String target = ""; // an availableNow query reads up to here
     private String end = ""; // of the last batch that was planned
 
-    Stream(SparkSession session, StructType schema, String options) {
+    Stream(SparkSession session, StructType schema, java.util.Map options) {
       this.session = session;
       this.schema = schema;
-      described = new String[] {UUID.randomUUID().toString(), options, schema.json()};
-    }
-
-    private Object ask(String verb, Object first, Object second) {
-      return Asking.ask(session, verb, new Object[] {described, first, second});
+      stream = new Questions.AskedStream(UUID.randomUUID().toString(), options, schema);
     }
 
     public StructType schema() { return schema; }
     public ReadLimit getDefaultReadLimit() { return new Limit(); }
-    public void prepareForTriggerAvailableNow() { target = (String) ask("feed_newest", null, null); }
+    public void prepareForTriggerAvailableNow() { target = Questions.feedNewest(session, stream); }
 
     public org.apache.spark.sql.connector.read.streaming.Offset latestOffset(
         org.apache.spark.sql.connector.read.streaming.Offset start, ReadLimit limit) {
-      String options = limit instanceof ReadAllAvailable ? "unlimited" : "";
-      String found = (String) ask("feed_next", text(start), new String[] {options, target});
+      String found = Questions.feedNext(session, stream, text(start), limit instanceof ReadAllAvailable, target);
       if (found == null) return start; // nothing is new
       end = found;
       return new At(found);
     }
 
     public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() {
-      return new At((String) ask("feed_behind", end, null));
+      return new At(Questions.feedBehind(session, stream, end));
     }
 
     /** Not the files yet: when a query starts again, Spark asks for the last batch once more, and does not read it. */
     public Dataset getBatch(Option start, Offset end) {
       String from = start.isDefined() ? text((Offset) start.get()) : "";
-      return (Dataset) Dataset$.MODULE$.ofRows(session, Reading.unread(new Batch(session, schema, described, from, text(end))));
+      return (Dataset) Dataset$.MODULE$.ofRows(session, Reading.unread(new Batch(session, schema, stream, from, text(end))));
     }
 
     private static String text(org.apache.spark.sql.connector.read.streaming.Offset offset) {
@@ -79,7 +74,7 @@ public class TableSource implements StreamSourceProvider {
     public org.apache.spark.sql.connector.read.streaming.Offset deserializeOffset(String json) { return new At(json); }
     public void commit(Offset end) {} // Spark keeps the offset
     public void commit(org.apache.spark.sql.connector.read.streaming.Offset end) {}
-    public void stop() { ask("feed_end", null, null); }
+    public void stop() { Questions.feedEnd(session, stream); }
     public String toString() { return "dbio"; }
   }
 

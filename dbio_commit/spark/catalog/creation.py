@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType, VarcharType
@@ -33,10 +32,10 @@ _REQUIRED = "\0"
 """The text of a setting that a statement removes, and that must be there."""
 
 
-def staged(path: str, mode: Mode, partition_by: str, properties: Mapping[str, str]) -> str:
+def staged(path: str, mode: Mode, partition_by: Sequence[str], properties: Mapping[str, str]) -> str:
     """The token of a table that will be written in this mode. Raises InvalidInputError for what cannot be set."""
     settings = check_changes(settings_of(path, properties))
-    return json.dumps({"path": path, "mode": mode, "by": partition_by, "sets": settings})
+    return json.dumps({"path": path, "mode": mode, "by": [*partition_by], "sets": settings})
 
 
 def is_staged(token: str) -> bool:
@@ -55,7 +54,12 @@ def write_staged(
 
 
 def create(
-    spark: SparkSession, path: str, schema: StructType, partition_by: str, properties: Mapping[str, str], mode: Mode
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    mode: Mode,
 ) -> None:
     """Creates a table without rows, or replaces one, with its settings, in one commit."""
     settings = settings_of(path, properties)
@@ -69,7 +73,7 @@ def create(
         ) from error
 
 
-def give_name(spark: SparkSession, path: str, partition_by: str, properties: Mapping[str, str]) -> None:
+def check_named(spark: SparkSession, path: str, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
     """Checks that there is a table, to which CREATE TABLE without columns gives a name. Raises InvalidInputError."""
     try:
         snapshot = open_table(spark, path, None).snapshot()
@@ -222,11 +226,6 @@ def _inside(kind: DataType) -> Iterator[DataType]:
             yield from _inside(kind.valueType)
 
 
-def schema_of(schema: Any) -> StructType:
-    """A StructType of the JVM as one of Python."""
-    return schema_of_json(schema.json())
-
-
 def schema_of_json(schema: str) -> StructType:
     return StructType.fromJson(json.loads(schema))
 
@@ -236,7 +235,7 @@ def _write(
     path: str,
     data: DataFrame,
     mode: Mode,
-    partition_by: str,
+    partition_by: Sequence[str],
     options: WriteOptions,
     settings: Settings,
     reads: Reads = NO_READS,
@@ -245,7 +244,7 @@ def _write(
         data,
         open_table(spark, path, None),
         mode=mode,
-        partition_by=partition_by.split("\0") if partition_by else [],
+        partition_by=partition_by,
         options=options,
         commit=CommitOptions(**note_of(spark)),
         reads=reads,

@@ -4,19 +4,20 @@ Spark keeps the offsets, which are those of `format("dbio")`. So a checkpoint of
 """
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cachetools import LRUCache
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.commit.options import NOTE_OPTIONS, note_options
 from dbio_commit.commit.write.options import write_options
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
-from dbio_commit.spark.catalog.creation import schema_of_json
 from dbio_commit.spark.catalog.statements import commit_options
 from dbio_commit.spark.feed.batches import Batches, columns_changed
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
@@ -35,6 +36,15 @@ _OF_SPARK = {"checkpointlocation", "queryname", "path"}
 _MOST_STREAMS = 100
 
 
+class AskedStream(NamedTuple):
+    """A stream out of a table, as Java describes it."""
+
+    id: str
+    options: Mapping[str, str]
+    columns: StructType
+    """With which the query was planned."""
+
+
 class SqlFeeds:
     """Answers for the streams of all sessions. A stream that was forgotten is made again, by its description."""
 
@@ -42,48 +52,56 @@ class SqlFeeds:
         self._lock = ProcessLock()
         self._streams: LRUCache[str, _Stream] = LRUCache(_MOST_STREAMS)
 
-    def check(self, spark: SparkSession, options: str) -> None:
+    def check(self, options: Mapping[str, str]) -> None:
         """Raises InvalidInputError for options that a stream out of a table does not have."""
         StreamOptions.parse(_options(options)[1])
 
-    def newest(self, spark: SparkSession, described: Sequence[str], *_: Any) -> str:
+    def newest(self, spark: SparkSession, described: AskedStream) -> str:
         return _text(self._stream(spark, described).batches.newest())
 
-    def next_end(self, spark: SparkSession, described: Sequence[str], start: str, how: Sequence[str]) -> str:
-        """Where the next batch ends; "" if nothing is new."""
+    def next_end(
+        self, spark: SparkSession, described: AskedStream, start: str, unlimited: bool, target: str
+    ) -> str | None:
+        """Where the next batch ends; None if nothing is new."""
         batches = self._stream(spark, described).batches
         at = _position(start, batches)
-        unlimited, target = how
         wanted = _position(target, batches) if target else None
-        end = batches.next_end(at, unlimited=bool(unlimited), target=wanted if isinstance(wanted, Position) else None)
-        return "" if end == at else _text(end)
+        end = batches.next_end(at, unlimited=unlimited, target=wanted if isinstance(wanted, Position) else None)
+        return None if end == at else _text(end)
 
-    def behind(self, spark: SparkSession, described: Sequence[str], end: str, *_: Any) -> str:
+    def behind(self, spark: SparkSession, described: AskedStream, end: str) -> str:
         batches = self._stream(spark, described).batches
         return json.dumps(batches.behind(_position(end, batches)))
 
-    def rows(self, spark: SparkSession, described: Sequence[str], start: str, end: str) -> Any:
+    def rows(self, spark: SparkSession, described: AskedStream, start: str, end: str) -> JavaObject:
         """A LogicalPlan that reads the rows of a batch."""
         stream = self._stream(spark, described)
         changes = stream.batches.changes(_position(start, stream.batches), _position(end, stream.batches))
         frame: Any = scan_files(spark, stream.table, [change.file for change in changes], stream.schema)
         return frame._jdf.queryExecution().optimizedPlan()
 
-    def end(self, spark: SparkSession, described: Sequence[str], *_: Any) -> None:
+    def end(self, described: AskedStream) -> None:
         with self._lock:
-            self._streams.pop(described[0], None)
+            self._streams.pop(described.id, None)
 
     def write(
-        self, spark: SparkSession, token: str, rows: Any, query: str, batch: int, is_complete: bool, options: Any
+        self,
+        spark: SparkSession,
+        token: str,
+        rows: DataFrame,
+        query: str,
+        batch: int,
+        is_complete: bool,
+        options: Mapping[str, str],
     ) -> None:
         """Writes a batch, which the table commits once. Raises what `dbio.write` raises.
 
         A batch without rows that would add rows is no commit: if Spark makes this batch again, it has no rows either.
         """
-        given = {name.lower(): value for name, value in dict(options).items()}
+        given = {name.lower(): value for name, value in options.items()}
         _refuse_unknown(given, _KNOWN_TO_WRITES, "a stream into the catalog dbio")
         write_frame(
-            DataFrame(rows, spark),
+            rows,
             open_table(spark, _path(token), None),
             mode="overwrite" if is_complete else "append",
             partition_by=None,
@@ -92,13 +110,13 @@ class SqlFeeds:
             only_rows=not is_complete,
         )
 
-    def _stream(self, spark: SparkSession, described: Sequence[str]) -> "_Stream":
-        id, options, schema = described
+    def _stream(self, spark: SparkSession, described: AskedStream) -> "_Stream":
+        id, options, columns = described
         with self._lock:
             found = self._streams.get(id)
         if found is None:
             token, given = _options(options)
-            found = _Stream(open_table(spark, _path(token), None), StreamOptions.parse(given), schema)
+            found = _Stream(open_table(spark, _path(token), None), StreamOptions.parse(given), columns)
             with self._lock:
                 self._streams[id] = found
         return found
@@ -107,10 +125,9 @@ class SqlFeeds:
 class _Stream:
     """A stream out of a table."""
 
-    def __init__(self, table: Table, options: StreamOptions, schema: str) -> None:
-        """`schema`: the columns with which the query was planned, as JSON. Raises SchemaMismatchError if the table has
-        others."""
-        self.table, self.schema = table, schema_of_json(schema)
+    def __init__(self, table: Table, options: StreamOptions, schema: StructType) -> None:
+        """`schema` has the columns of the planned query. Raises SchemaMismatchError if the table has others."""
+        self.table, self.schema = table, schema
         self.batches = Batches(table, options, columns=None)
         recorded = self.batches.recorded_columns()
         if recorded is not None:
@@ -120,10 +137,9 @@ class _Stream:
         self.batches.columns = recorded
 
 
-def _options(options: str) -> tuple[str, Mapping[str, str]]:
+def _options(options: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """The token, and the other options by their names in lower case. Raises InvalidInputError for an unknown one."""
-    each = iter(options.split("\0"))
-    given = {name.lower(): value for name, value in zip(each, each, strict=True)}
+    given = {name.lower(): value for name, value in options.items()}
     token = given.pop(_TOKEN)
     if "readchangefeed" in given:
         raise InvalidInputError(

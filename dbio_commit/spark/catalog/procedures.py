@@ -62,11 +62,10 @@ class Procedure:
         own = find(given) if self.first is _TABLE else [find(it) for it in given or ()]
         return self.run(spark, own, **options)
 
-    def described(self) -> str:
+    def described(self) -> list[str]:
         """As `Procedure.java` reads it."""
         parameters = [self.first, *self.more]
-        each = [text for it in parameters for text in (it.name, it.type, it.default, it.comment)]
-        return "\0".join([self.comment, *each])
+        return [self.comment, *(text for it in parameters for text in (it.name, it.type, it.default, it.comment))]
 
 
 def named(name: str) -> Procedure:

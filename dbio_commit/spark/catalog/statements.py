@@ -1,16 +1,17 @@
 """DELETE, UPDATE, MERGE and INSERT in SQL: what the functions of these names do, with analysed expressions."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any, cast
+from typing import Literal, NamedTuple, cast
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.options import Isolation, Mode
 from dbio_commit.commit.options import NOTE_OPTIONS, CommitOptions, note_options
-from dbio_commit.commit.write.clauses import Clause
+from dbio_commit.commit.write.clauses import Clause, RowKind
 from dbio_commit.commit.write.options import write_options
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
@@ -30,6 +31,34 @@ RETRIES, ISOLATION = "spark.dbio.retries", "spark.dbio.isolation"
 """Settings with the options of these names, as `dbio.delete` has them."""
 
 
+class Analysed(NamedTuple):
+    """A statement that Spark has analysed."""
+
+    statement: JavaObject
+    target: JavaObject
+    columns: JavaObject
+    """Those of the target."""
+
+
+class NewValue(NamedTuple):
+    """What a statement gives a column, or a field of one."""
+
+    key: str
+    """The column, or the names on the way to the field, with NUL between them."""
+    value: Planned
+    column: Planned | None
+    """The column that has the field."""
+
+
+class MergeClause(NamedTuple):
+    """A clause of a MERGE."""
+
+    rows: RowKind
+    action: Literal["update", "delete", "insert"]
+    where: Planned | None
+    values: Sequence[NewValue] | None
+
+
 class SqlStatements:
     """Runs statements on the tables that queries have loaded."""
 
@@ -41,55 +70,69 @@ class SqlStatements:
         options = commit_options(spark)
         attempt(spark, options, table, lambda: replace_rows(Rewrite.of_rows(spark, table, options), "true", None))
 
-    def delete(self, spark: SparkSession, token: str, given: Any, where: Any) -> None:
-        condition = Planned(spark, where)
-        self._run(spark, token, given, lambda rewrite: replace_rows(rewrite, condition, None))
+    def delete(self, spark: SparkSession, token: str, given: Analysed, where: Planned) -> None:
+        self._run(spark, token, given, lambda rewrite: replace_rows(rewrite, where, None))
 
     def insert(
-        self, spark: SparkSession, token: str, given: Any, mode: Mode, where: Any, data: Any, options: str
+        self,
+        spark: SparkSession,
+        token: str,
+        given: Analysed,
+        mode: Mode,
+        where: Planned | None,
+        rows: DataFrame,
+        options: Mapping[str, str],
     ) -> None:
-        rows, reads = DataFrame(data, spark), _reads(spark, given)
+        reads = _reads(spark, given)
         if is_staged(token):
-            options_of_rows = write_options(_pairs(options, also={"path"}))  # with which Spark has named the place
+            options_of_rows = write_options(_known(options, also={"path"}))  # with which Spark has named the place
             write_staged(spark, token, rows, options_of_rows, reads)
             return
-        pairs = _pairs(options)
+        known = _known(options)
         read = self._tables.find(spark, token)
         write_frame(
             rows,
             read.table,
             mode=mode,
             partition_by=None,
-            options=write_options(pairs),
-            commit=replace(commit_options(spark), app=app_of(spark, pairs), **note_options(pairs)),
-            replaced=None if where is None else Planned(spark, where),
+            options=write_options(known),
+            commit=replace(commit_options(spark), app=app_of(spark, known), **note_options(known)),
+            replaced=where,
             named=_named(spark, given),
             snapshot=read.snapshot if reads.of_table(identity_of(read.snapshot)) else None,
             reads=reads,
             fills_nulls=True,  # Spark gives null for DEFAULT, and for a column that is not named
         )
 
-    def update(self, spark: SparkSession, token: str, given: Any, where: Any, values: Any) -> None:
-        condition, new = Planned(spark, where), _values(spark, values)
-        self._run(spark, token, given, lambda rewrite: update_rows(rewrite, new, condition))
+    def update(
+        self, spark: SparkSession, token: str, given: Analysed, where: Planned, values: Sequence[NewValue]
+    ) -> None:
+        new = _values(values)
+        self._run(spark, token, given, lambda rewrite: update_rows(rewrite, new, where))
 
     def merge(
-        self, spark: SparkSession, token: str, given: Any, source_columns: Any, source: Any, on: Any, clauses: Any
+        self,
+        spark: SparkSession,
+        token: str,
+        given: Analysed,
+        source_columns: JavaObject,
+        source: DataFrame,
+        on: Planned,
+        clauses: Sequence[MergeClause],
     ) -> None:
-        frame, match = DataFrame(source, spark), Planned(spark, on)
-        when = [_clause(spark, *clause) for clause in clauses]
+        when = [_clause(clause) for clause in clauses]
         frames = java_class(spark._jvm, "dbio_commit.Frames")
 
         def named(rows: DataFrame) -> DataFrame:
             return DataFrame(frames.inOrder(spark._jsparkSession, rows._jdf, source_columns), spark)
 
-        self._run(spark, token, given, lambda rewrite: merge_rows(rewrite, frame, match, when, named=named))
+        self._run(spark, token, given, lambda rewrite: merge_rows(rewrite, source, on, when, named=named))
 
-    def constrain(self, spark: SparkSession, token: str, settings: Any) -> None:
+    def constrain(self, spark: SparkSession, token: str, settings: Mapping[str, str]) -> None:
         table = self._tables.find(spark, token).table
-        constrain(spark, table, new_checks(table.settings(), dict(settings)), note=table.note(**note_of(spark)))
+        constrain(spark, table, new_checks(table.settings(), settings), note=table.note(**note_of(spark)))
 
-    def _run(self, spark: SparkSession, token: str, given: Any, run: Callable[[Rewrite], Commit]) -> None:
+    def _run(self, spark: SparkSession, token: str, given: Analysed, run: Callable[[Rewrite], Commit]) -> None:
         """Runs a rewrite of the state with which Spark has analysed the statement, and of a newer state if it retries.
 
         A rewrite that reads its table in a subquery does not retry: Spark would have to analyse the statement again.
@@ -104,25 +147,22 @@ class SqlStatements:
         attempt(spark, options, read.table, once)
 
 
-def _reads(spark: SparkSession, given: Any) -> Reads:
-    """What the analysed statement reads. `given` is the statement, its target, and the columns of the target."""
-    statement, target, _ = given
-    return Reads.of_statement(spark, statement, target)
+def _reads(spark: SparkSession, given: Analysed) -> Reads:
+    return Reads.of_statement(spark, given.statement, given.target)
 
 
-def _named(spark: SparkSession, given: Any) -> Named:
+def _named(spark: SparkSession, given: Analysed) -> Named:
     """Gives rows the ids of the columns of the statement's target."""
-    frames, columns = java_class(spark._jvm, "dbio_commit.Frames"), given[2]
+    frames, columns = java_class(spark._jvm, "dbio_commit.Frames"), given.columns
     return lambda rows: DataFrame(frames.named(spark._jsparkSession, rows._jdf, columns), spark)
 
 
-def _pairs(options: str, *, also: Collection[str] = ()) -> dict[str, str]:
+def _known(options: Mapping[str, str], *, also: Collection[str] = ()) -> dict[str, str]:
     """The options of a write, by their names in lower case. Raises InvalidInputError for one that INSERT has not.
 
     `also` are options that are ignored.
     """
-    each = iter(options.split("\0") if options else ())
-    found = {name.lower(): value for name, value in zip(each, each, strict=True)}
+    found = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(found.keys() - _OPTIONS - {*also}):
         raise InvalidInputError(
             f"a write to the catalog dbio knows no option {', '.join(unknown)}; it knows {', '.join(sorted(_OPTIONS))}"
@@ -142,30 +182,24 @@ def commit_options(spark: SparkSession) -> CommitOptions:
     return CommitOptions(isolation=isolation, retries=int(retries), **note_of(spark))
 
 
-def _clause(spark: SparkSession, rows: str, action: str, where: Any, values: Any) -> Clause:
-    given: Any = {
-        "rows": rows,
-        "action": action,
-        "where": None if where is None else Planned(spark, where),
-        "values": None if values is None else _values(spark, values),
-    }
-    return Clause(**given)
+def _clause(given: MergeClause) -> Clause:
+    values = None if given.values is None else _values(given.values)
+    return Clause(rows=given.rows, action=given.action, where=given.where, values=values)
 
 
-def _values(spark: SparkSession, assigned: Iterable[Any]) -> dict[str, SqlValue]:
+def _values(given: Iterable[NewValue]) -> dict[str, SqlValue]:
     """The values by column. Raises InvalidInputError if one is set twice."""
     found: dict[str, SqlValue] = {}
     fields: dict[str, tuple[Planned, dict[tuple[str, ...], Planned]]] = {}
-    each = iter(assigned)
-    for key, value, own in zip(each, each, each, strict=True):
+    for key, value, own in given:
         name, *path = key.split("\0")
         inside = fields.get(name, (None, {}))[1]
         if name in found or _overlap(tuple(path), inside) or (not path and name in fields):
             raise InvalidInputError(f"{'.'.join((name, *path))!r:.200} is set twice; nothing was written")
-        if path:
-            fields.setdefault(name, (Planned(spark, own), {}))[1][tuple(path)] = Planned(spark, value)
+        if own is not None:
+            fields.setdefault(name, (own, {}))[1][tuple(path)] = value
         else:
-            found[name] = Planned(spark, value)
+            found[name] = value
     return found | {name: InFields(own, values) for name, (own, values) in fields.items()}
 
 

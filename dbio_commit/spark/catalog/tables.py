@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from cachetools import LRUCache
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -67,12 +68,12 @@ class SqlTables:
         self._lock = ProcessLock()
         self._kept: LRUCache[str, SqlSnapshot] = LRUCache(_MOST_FILES, getsizeof=lambda it: it.weight)
 
-    def load(self, spark: SparkSession, name: str, path: str, as_of: AsOf) -> Any:
+    def load(self, spark: SparkSession, name: str, path: str, as_of: AsOf) -> JavaObject:
         """The table as a `SqlTable` of the JVM. Raises TableNotFoundError, InvalidInputError, StoreError."""
         found = _read(open_table(spark, path, None), as_of)
         return self._as_table(spark, name, self._keep(path, found), found, found.schema.fields)
 
-    def load_for_files(self, spark: SparkSession, root: str) -> Any:
+    def load_for_files(self, spark: SparkSession, root: str) -> JavaObject | None:
         """As `load`, for reads of Parquet at this URL: with partition columns last, as Spark's reader has them.
 
         A table without a commit has no rows; and no columns, unless some are recorded. None if the table is being
@@ -97,7 +98,7 @@ class SqlTables:
 
     def _as_table(
         self, spark: SparkSession, name: str, token: str, found: SqlSnapshot, fields: Sequence[StructField]
-    ) -> Any:
+    ) -> JavaObject:
         snapshot = found.snapshot
         properties = {**snapshot.settings, "provider": "dbio", "location": snapshot.url, "external": "true"}
         by = {field.name.lower(): field.name for field in found.schema.fields}
@@ -122,8 +123,8 @@ class SqlTables:
             self._kept[token] = found
         return found
 
-    def rows(self, spark: SparkSession, token: str) -> Any:
-        """A HadoopFsRelation with the snapshot's files; or a Dataset, if Spark itself cannot read them."""
+    def rows(self, spark: SparkSession, token: str) -> JavaObject | DataFrame:
+        """A HadoopFsRelation with the snapshot's files; or a frame, if Spark itself cannot read them."""
         found = self.find(spark, token)
         table, snapshot = found.table, found.snapshot
         root = found.root or files_root(spark, table, snapshot.files)
@@ -132,17 +133,15 @@ class SqlTables:
         relation = None if root is None else self._relation(spark, token, found, root, found.schema)
         if relation is not None:
             return relation
-        frame: Any = files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
-        return frame._jdf
+        return files_in_workers(spark, snapshot.files, ReadSpec(table, found.schema))
 
-    def rows_as(self, spark: SparkSession, token: str, schema: str, options: Mapping[str, str]) -> Any:
-        """As `rows`, for a snapshot of `load_for_files`, with these columns as JSON instead of the table's.
+    def rows_as(self, spark: SparkSession, token: str, given: StructType, options: Mapping[str, str]) -> JavaObject:
+        """As `rows`, for a snapshot of `load_for_files`, with these columns instead of the table's.
 
         Partition columns that are missing among them are added, as Spark's reader does. `options` are those of the
         reader.
         """
         found = self.find(spark, token)
-        given: StructType = StructType.fromJson(json.loads(schema))
         own = {field.name.lower(): field for field in found.schema.fields}
         named = {field.name.lower() for field in given.fields}
         by = [column.lower() for column in found.snapshot.partition_columns]
@@ -168,7 +167,7 @@ class SqlTables:
         options: Mapping[str, str] = MappingProxyType({}),
         *,
         skips: bool = True,
-    ) -> Any:
+    ) -> JavaObject | None:
         """A HadoopFsRelation with these columns; None if one of the partition columns is missing."""
         table, snapshot = found.table, found.snapshot
         refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=table.url)
@@ -179,7 +178,7 @@ class SqlTables:
 
         return relation_by_index(spark, root, listed, schema, options, skipping)
 
-    def files(self, spark: SparkSession, token: str, below: Sequence[str]) -> Any:
+    def files(self, spark: SparkSession, token: str, below: Sequence[str]) -> JavaObject:
         """An index, without partition columns, of the files of a snapshot of `load_for_files` below these directories.
 
         They are relative to the root, which is "".
@@ -188,7 +187,7 @@ class SqlTables:
         assert found.root is not None
         return _unpartitioned(spark, found.root, _below(found, below))
 
-    def directory(self, spark: SparkSession, root: str) -> Any:
+    def directory(self, spark: SparkSession, root: str) -> JavaObject | None:
         """Such an index of the visible Parquet files of a directory of DBIO, at this URL; None if it is dropped."""
         table = open_table(spark, root, None)
         try:
@@ -196,7 +195,7 @@ class SqlTables:
         except TableNotFoundError:
             return None
 
-    def counts(self, spark: SparkSession, token: str, columns: str) -> Any:
+    def counts(self, spark: SparkSession, token: str, wanted: Sequence[str]) -> JavaObject | None:
         """An index with a directory for each partition that has rows, or None if the counts are not known.
 
         In a directory, the size of the first file is the number of rows plus 1. For each of the columns there is one
@@ -204,7 +203,7 @@ class SqlTables:
         columns as those of a scan.
         """
         found = self.find(spark, token)
-        snapshot, wanted = found.snapshot, columns.split("\0") if columns else []
+        snapshot = found.snapshot
         types = column_types(snapshot.schema or {})
         if snapshot.scope is not Scope.TABLE or not all(_is_one_value(types.get(column, "")) for column in wanted):
             return None
@@ -220,52 +219,54 @@ class SqlTables:
         ]
         return index_of(spark, "file:/", files, _fields(found.schema, snapshot.partition_columns), "UTC")
 
-    def skip(self, spark: SparkSession, token: str, condition: str) -> str:
+    def skip(self, spark: SparkSession, token: str, condition: str) -> list[str]:
         """Which files cannot hold rows that fulfil the condition: "leave" and their paths, or "keep" and the others."""
         snapshot = self.find(spark, token).snapshot
         return _chosen(snapshot, prune(spark, snapshot, condition).files)
 
-    def extremes(self, spark: SparkSession, token: str, wanted: str) -> str:
-        """Which files may hold these values, as `skip` answers: "min" or "max", and a column, in turns. "" for all."""
+    def extremes(self, spark: SparkSession, token: str, least: Sequence[str], greatest: Sequence[str]) -> list[str]:
+        """Which files may hold the least and the greatest values of these columns, as `skip` answers. [] for all."""
         snapshot = self.find(spark, token).snapshot
-        each, types = iter(wanted.split("\0")), column_types(snapshot.schema or {})
+        types = column_types(snapshot.schema or {})
         given = [
-            Extreme(column, types.get(column, ""), which == "max") for which, column in zip(each, each, strict=True)
+            Extreme(column, types.get(column, ""), is_greatest)
+            for columns, is_greatest in ((least, False), (greatest, True))
+            for column in columns
         ]
         if snapshot.scope is not Scope.TABLE or not all(it.kind for it in given):
-            return ""
+            return []
         kept = may_hold_extremes(snapshot.files, snapshot.of_files, given)
-        return _chosen(snapshot, kept) if len(kept) < len(snapshot.files) else ""
+        return _chosen(snapshot, kept) if len(kept) < len(snapshot.files) else []
 
-    def partitions(self, spark: SparkSession, token: str) -> str:
+    def partitions(self, spark: SparkSession, token: str) -> list[str]:
         """The values of the partition columns of each partition that has files, as in names of directories."""
         snapshot = self.find(spark, token).snapshot
         columns = snapshot.partition_columns
-        return "\0".join(
+        return [
             names.HIVE_NULL if partition[column] is None else names.escape(str(partition[column]))
             for partition in _partitions(snapshot)
             for column in columns
-        )
+        ]
 
-    def drop_partitions(self, spark: SparkSession, token: str, values: str) -> None:
+    def drop_partitions(self, spark: SparkSession, token: str, partitions: Sequence[Sequence[str]]) -> None:
         """Removes the rows of these partitions, whose values are as `partitions` gives them, in one commit."""
         found = self.find(spark, token)
-        columns, texts = found.snapshot.partition_columns, values.split("\0")
+        columns = found.snapshot.partition_columns
         with found.table.begin("overwrite_partitions", **note_of(spark)) as transaction:
-            for start in range(0, len(texts), len(columns)):
-                given = zip(columns, texts[start : start + len(columns)], strict=True)
+            for texts in partitions:
+                given = zip(columns, texts, strict=True)
                 transaction.overwrite_partition(
                     {column: None if text == names.HIVE_NULL else names.unescape(text) for column, text in given}
                 )
         refresh_cached(spark, found.table)
 
-    def facts(self, spark: SparkSession, token: str) -> str:
+    def facts(self, spark: SparkSession, token: str) -> list[str]:
         """How large the snapshot is, and of which commit, for DESCRIBE EXTENDED."""
         snapshot = self.find(spark, token).snapshot
         facts = {"tid": snapshot.tid or "", "files": len(snapshot.files), "bytes": total_size(snapshot.files)}
         if snapshot.partition_columns:
             facts["partitions"] = len(_partitions(snapshot))
-        return "\0".join(text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value)))
+        return [text for name, value in facts.items() for text in (f"{FACTS}{name}", str(value))]
 
 
 def _below(found: SqlSnapshot, below: Sequence[str]) -> Iterable[DataFile]:
@@ -279,20 +280,20 @@ def _below(found: SqlSnapshot, below: Sequence[str]) -> Iterable[DataFile]:
     return sized(found.table, LiveFiles.of([file for file in snapshot.files if file.path.startswith(starts)]))
 
 
-def _unpartitioned(spark: SparkSession, root: str, files: Iterable[DataFile]) -> Any:
+def _unpartitioned(spark: SparkSession, root: str, files: Iterable[DataFile]) -> JavaObject:
     if isinstance(files, FilesInParts):
         files = files.whole()
     return index_of(spark, root, (file._replace(partition={}) for file in files), (), "UTC")
 
 
-def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> str:
+def _chosen(snapshot: Snapshot, kept: Sequence[DataFile]) -> list[str]:
     """These files of the snapshot: "keep" and their paths, or "leave" and the others, whatever are fewer."""
     if 2 * len(kept) < len(snapshot.files):
-        return _texts("keep", [file.path for file in kept])
+        return ["keep", *(file.path for file in kept)]
     if len(kept) == len(snapshot.files):
-        return "leave"
+        return ["leave"]
     paths = {file.path for file in kept}
-    return _texts("leave", [file.path for file in snapshot.files if file.path not in paths])
+    return ["leave", *(file.path for file in snapshot.files if file.path not in paths)]
 
 
 def _is_one_value(kind: str) -> bool:
@@ -306,7 +307,7 @@ def _fields(schema: StructType, columns: Iterable[str]) -> list[StructField]:
     return [by_name[column.lower()] for column in columns]
 
 
-def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> Any:
+def rows_as_table(spark: SparkSession, name: str, id: str, rows: DataFrame) -> JavaObject:
     """Rows as a `SqlTable` of the JVM, which keeps them. No other one is equal, and later ones have the same id."""
     kind = java_class(spark._jvm, "dbio_commit.SqlTable")
     table = kind(name, id, f"{name} {uuid4()}", nullable(spark, rows.schema.fields), "", {"provider": "dbio"})
@@ -352,7 +353,3 @@ def _with_defaults(fields: Sequence[StructField], defaults: Mapping[str, str]) -
             for it in fields
         ]
     )
-
-
-def _texts(first: str, more: Sequence[str]) -> str:
-    return "\0".join((first, *more))

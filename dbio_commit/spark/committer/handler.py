@@ -6,8 +6,7 @@ too.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from pyspark import SparkContext
@@ -25,15 +24,6 @@ _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
 _DEFAULT = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    path: str
-    job: str
-    dynamic: bool
-    execution: str
-    more: Sequence[str]
-
-
 class Handler:
     """Answers the requests of all sessions of an application."""
 
@@ -46,37 +36,30 @@ class Handler:
 
     def answer(self, text: str, _: object) -> str:
         verb, path, job, dynamic, execution, *more = text.split("\0")
-        verbs: dict[str, Callable[[_Request], str]] = {
-            "whose": self._whose,
-            "setup": self._setup,
-            "commit": self._commit,
-            "abort": self._abort,
-        }
-        return verbs[verb](_Request(path=path, job=job, dynamic=dynamic == "true", execution=execution, more=more))
+        match verb, more:
+            case "whose", [table, deletes]:
+                is_own = writes.is_transaction(path, table, self.roots, deletes=deletes == "true")
+                return "" if is_own else self.other
+            case "setup", deleted:
+                return "\0".join(self._setup(path, job, execution, dynamic=dynamic == "true", replaces=any(deleted)))
+            case "commit", lines:
+                writes.commit(self._open[job], filter(None, lines))
+                del self._open[job]
+                return ""
+            case "abort", []:
+                if write := self._open.pop(job, None):
+                    writes.abort(write)
+                return ""
+        raise LookupError(f"no such request: {verb!r:.100}")
 
-    def _whose(self, request: _Request) -> str:
-        table, deletes = request.more
-        return "" if writes.is_transaction(request.path, table, self.roots, deletes=deletes == "true") else self.other
-
-    def _setup(self, request: _Request) -> str:
+    def _setup(self, path: str, job: str, execution: str, *, dynamic: bool, replaces: bool) -> Iterator[str]:
+        """Begins the write. Gives the parts of the names of its files, then settings and their values in turns."""
         assert self.context is not None
-        query = running_query(self.context, request.execution)
-        command = find_command(self.context, query, request.path)
+        query = running_query(self.context, execution)
+        command = find_command(self.context, query, path)
         spark = SparkSession(self.context, query.sparkSession())
-        write = writes.begin(spark, command, request.path, dynamic=request.dynamic, replaces=any(request.more))
-        self._open[request.job] = write
-        settings = chain.from_iterable(writes.MICROS.items())
-        return "\0".join(["part", write.mark, *settings])
-
-    def _commit(self, request: _Request) -> str:
-        writes.commit(self._open[request.job], filter(None, request.more))
-        del self._open[request.job]
-        return ""
-
-    def _abort(self, request: _Request) -> str:
-        if write := self._open.pop(request.job, None):
-            writes.abort(write)
-        return ""
+        write = self._open[job] = writes.begin(spark, command, path, dynamic=dynamic, replaces=replaces)
+        return chain(["part", write.mark], *writes.MICROS.items())
 
 
 _handler = Handler()

@@ -47,7 +47,7 @@ BRIDGE = JavaClass("session", "Bridge", "1")
 ASKED_BATCHES = JavaClass("feed", "AskedBatches", "1")
 PACK_ROWS = JavaClass("transfer", "PackRows", "5")
 SNAPSHOT_FILE_INDEX = JavaClass("read", "SnapshotFileIndex", "2")
-CATALOG = JavaClass("catalog", "Catalog", "4")
+CATALOG = JavaClass("catalog", "Catalog", "5")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX, CATALOG)
 
 _log = get_logger(__name__)

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 
@@ -14,13 +14,12 @@ from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.versions import column_of
 
 
-@dataclass(frozen=True)
 class Planned:
     """An expression that uses columns by their ids. Only rows whose columns have these ids can evaluate it."""
 
-    spark: SparkSession
-    piece: Any
-    """A `Piece` of the JVM."""
+    def __init__(self, spark: SparkSession, piece: JavaObject) -> None:
+        """`piece` is a `Piece` of the JVM."""
+        self.spark, self.piece = spark, piece
 
     @cached_property
     def column(self) -> Column:
