@@ -363,11 +363,10 @@ def test_no_statement_and_no_write_makes_a_table_inside_of_a_table(spark: SparkS
         "write": lambda: dbio.write(data, inner),
         "create": lambda: spark.sql(f"CREATE TABLE dbio.`{inner}` (id BIGINT)"),
         "create as": lambda: spark.sql(f"CREATE TABLE dbio.`{inner}` AS SELECT * FROM RANGE(3)"),
-        "create in Spark's catalog": lambda: spark.sql(
-            f"CREATE TABLE {name} (id BIGINT) USING dbio LOCATION '{inner}'"
-        ),
     }
     if HAS_DATA_SOURCES:
+        in_catalog = f"CREATE TABLE {name} (id BIGINT) USING dbio LOCATION '{inner}'"
+        ways["create in Spark's catalog"] = lambda: spark.sql(in_catalog)
         ways["data source"] = lambda: data.write.format("dbio").mode("append").save(inner)
     for way, call in ways.items():
         with pytest.raises((dbio.InvalidInputError, *SPARK_ERRORS), match="lies in the table"):
