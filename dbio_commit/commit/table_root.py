@@ -238,7 +238,8 @@ class TableRoot(Root):
         body = encode_commit(
             marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
         )
-        self.check_life(terms)
+        if self.age_s(terms) > MAX_LIFE_S and (earlier := self._find_earlier(terms)):
+            return self._result_as_found(terms.tid, earlier)  # a copy has committed it while this one stood still
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )

@@ -18,6 +18,7 @@ from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
+    CorruptMarkerError,
     DbioError,
     InvalidInputError,
     StoreError,
@@ -330,9 +331,26 @@ class Transaction:
         except CommitStateUnknownError:
             self._state = _State.UNKNOWN
             raise
-        except Exception:
+        except CorruptMarkerError:  # another writer has the tid
             self._try_abort()
             raise
+        except Exception as error:
+            self._end_after(error)
+            raise
+
+    def _end_after(self, error: Exception) -> None:
+        """Aborts. Raises CommitStateUnknownError if a copy has committed the transaction, so that the error, which says
+        that nothing was committed, is wrong."""
+        try:
+            self.abort()
+        except TransactionStateError:
+            self._state = _State.UNKNOWN
+            raise CommitStateUnknownError(
+                f"another process that resumed transaction {self.tid} has committed it, and this one failed: {error}. "
+                f"Look at `{command('dbio', 'show', self._store.url, self.tid)}` before you write the same data again"
+            ) from error
+        except DbioError as failure:
+            self._say_left(failure)
 
     def abort(self) -> None:
         """Decides that nothing is committed, and deletes the new files as far as possible.
@@ -388,9 +406,12 @@ class Transaction:
         try:
             self.abort()
         except DbioError as failure:
-            _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
+            self._say_left(failure)
             return False
         return True
+
+    def _say_left(self, failure: DbioError) -> None:
+        _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
 
     def _require_open(self, action: str) -> None:
         if self._state is not _State.OPEN:

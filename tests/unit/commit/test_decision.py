@@ -126,6 +126,39 @@ def test_a_put_that_says_lost_although_it_was_ours_is_taken_for_ours(table: Tabl
     assert live(table) == {path}
 
 
+def test_a_commit_that_stood_still_for_a_week_finds_what_a_copy_has_committed(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:  # I3
+    transaction = table.begin()
+    path = stage(table, transaction)
+    earlier = table.resume(transaction.terms)
+    earlier.add([FileInfo(path=path, size=4)])
+    clock.sleep(1800)
+
+    def stand_still() -> None:
+        earlier.commit()
+        clock.sleep(8 * 24 * 3600)
+
+    store.before = once("stat", "_started_*", stand_still)
+    assert transaction.commit().tid == transaction.tid
+    assert live(table) == {path}
+
+
+def test_a_commit_that_fails_does_not_deny_what_a_copy_has_committed(table: Table) -> None:  # I3
+    long, text = ({"type": "struct", "fields": [{"name": "v", "type": it, "nullable": True, "metadata": {}}]}
+                  for it in ("long", "string"))  # fmt: skip
+    write(table, schema=long)
+    transaction = table.begin()
+    path = stage(table, transaction)
+    earlier = table.resume(transaction.terms)
+    earlier.add([FileInfo(path=path, size=4)])
+    earlier.commit()
+    write(table, "overwrite", schema=text)
+    with pytest.raises(CommitStateUnknownError, match=r"has committed it, and this one failed: .*dbio show"):
+        transaction.commit()
+    assert transaction.tid in table.snapshot().tids
+
+
 def test_an_overwrite_that_was_interrupted_after_it_landed_is_found_committed_by_a_second_commit(
     table: Table, store: MemoryStore
 ) -> None:  # I3
