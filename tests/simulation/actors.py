@@ -625,7 +625,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
     def act(world: World, actor: Actor) -> None:
         table = table_of(world, actor)
         for _ in range(reads):
-            since, at, model, listings = world.steps, world.now, stage.model, actor.listed[Kind.COMMITTED]
+            since, at, model = world.steps, world.now, stage.model
             try:
                 snapshot = table.snapshot()
             except TableNotFoundError:
@@ -634,7 +634,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
                 actor.clock.sleep(1.0)
                 continue
             if model is stage.model:
-                model.check_read(snapshot, since=since, waited=actor.listed[Kind.COMMITTED] > listings)
+                model.check_read(snapshot, since=since, waited=actor.waited_after == actor.listed[""])
             else:
                 world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")

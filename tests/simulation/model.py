@@ -156,6 +156,8 @@ class Model:
     """What no transaction wrote, and when it came."""
     _checkpointed: int = 0
     """The step in which a checkpoint was written last."""
+    _checkpoints: dict[int, int] = field(default_factory=dict)
+    """By number: the step in which the checkpoint was written."""
     _late: set[str] = field(default_factory=set)
     """Files that were written after their transaction was decided, or by none: DBIO's readers see them."""
     _redecided: set[str] = field(default_factory=set)
@@ -201,7 +203,7 @@ class Model:
         elif marker.kind is Kind.TURN:
             self._on_turn(**json.loads(body))
         elif marker.kind is Kind.CHECKPOINT:
-            self._checkpointed = self.world.steps
+            self._checkpointed = self._checkpoints[int(marker.id)] = self.world.steps
             self.world.happened("checkpoint")
         elif marker.kind is Kind.COMMITTED and body:
             self._on_decision(marker.id, json.loads(body))
@@ -614,7 +616,8 @@ class Model:
         """
         commits = {tid: decision for tid, decision in self.decided.items() if not decision.is_abort}
         told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
-        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self.must_be_told(tid)}
+        known = max(since, self._checkpoints.get(snapshot.checkpoint.number, 0))  # a read may take a month
+        forgotten = {tid for tid, it in commits.items() if it.step <= known and not self.must_be_told(tid)}
         seen = (told | forgotten | {ADOPTED}) & commits.keys()
         missed = {tid: commits[tid] for tid in commits.keys() - seen}
         if lost := [tid for tid, it in missed.items() if it.step <= since]:

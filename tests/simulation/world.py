@@ -106,6 +106,8 @@ class Actor:
     """The operation that it makes next."""
     listed: Counter[str] = field(default_factory=Counter)
     """How often it has listed the log, by prefix."""
+    waited_after: int = 0
+    """After which of its listings of the whole log it waited last, counted from 1."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -287,6 +289,7 @@ class SimClock(Clock):
                 self._paused_s += duration_s
                 self._world.faults["machine paused"] += 1
             self.actor.wake_s = self._world.time_s + duration_s
+            self.actor.waited_after = self.actor.listed[""]
             self._world.pause(self.actor)
 
     def random_bits(self, bits: int) -> int:
