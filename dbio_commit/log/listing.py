@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate, chain, groupby
 from sys import getsizeof
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 from dbio_commit.base.errors import (
     CheckpointLostError,
@@ -72,6 +72,12 @@ _AT_ONCE_BYTES = 128 * 1024**2
 """The most bytes of markers whose bodies are in memory at the same time."""
 
 
+class DecodeCheckpoint(Protocol):
+    """Makes a checkpoint of its body, as `decode_checkpoint`."""
+
+    def __call__(self, body: bytes, *, number: int, where: str) -> Checkpoint: ...
+
+
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
     """The result of `read` once it finds every marker that it had listed. Vacuum may purge one in between."""
     for _ in range(_ATTEMPTS):
@@ -126,17 +132,23 @@ def refuse_lost_descriptor(store: Store, log: Log) -> None:
 
 
 def read_checkpoint(
-    store: Store, log: Log, *, table_id: str | None = None, passing_over: Collection[int] = ()
+    store: Store,
+    log: Log,
+    *,
+    table_id: str | None = None,
+    passing_over: Collection[int] = (),
+    decode: DecodeCheckpoint | None = None,
 ) -> Checkpoint:
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
-    newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose.
+    newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose. What
+    `decode` makes of a body takes the place of its contents, and is not remembered.
 
     Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
     all checkpoints are missing that cover purged markers.
     """
     found = NO_CHECKPOINT
     for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
-        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
+        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id, decode=decode)
         if is_of_table(checkpoint.table_id, table_id):
             # Those above it are other tables' checkpoints, and do not make it an older one.
             found = _with_parts(store, log, checkpoint, table_id, newest=log.last_checkpoint)
@@ -205,8 +217,10 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
         ) from None
 
 
-def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
-    """One of the log's checkpoints, of whichever table. Raises as `read_checkpoint`."""
+def read_numbered_checkpoint(
+    store: Store, log: Log, number: int, *, table_id: str | None = None, decode: DecodeCheckpoint | None = None
+) -> Checkpoint:
+    """One of the log's checkpoints, of whichever table. `decode` and what it raises: see `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER - 1:
@@ -216,11 +230,11 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
         body = read_marker(store, entry)
         try:
             with collector_paused():
-                return decode_checkpoint(body, number=number, where=where)
+                return (decode or decode_checkpoint)(body, number=number, where=where)
         except CorruptMarkerError as error:
             raise CheckpointLostError(str(error)) from None
 
-    found = read_cached(store, table_id, entry, read, bytes=checkpoint_bytes)
+    found = read() if decode else read_cached(store, table_id, entry, read, bytes=checkpoint_bytes)
     return _with_parts(store, log, found, table_id, newest=number)
 
 

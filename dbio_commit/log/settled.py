@@ -12,6 +12,7 @@ from dbio_commit.base.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import (
     AtOnce,
     Brief,
+    DecodeCheckpoint,
     Markers,
     are_too_many,
     cached_descriptor,
@@ -145,13 +146,14 @@ def read_settled(
     oldest: Oldest | None = None,
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
+    decode: DecodeCheckpoint | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more; if there are new
     commits, both once more.
 
     `oldest` gives an earlier state, for a checkpoint only, see there. `passing_over` has the numbers of checkpoints
     that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot
-    all be read.
+    all be read. `decode`: see `read_checkpoint`.
 
     The checkpoints are listed after each listing whose markers count. If that missed a marker, since vacuum had purged
     it, a checkpoint from before the purge covers it. Checkpoints are listed again only if one of them, or a marker, is
@@ -166,7 +168,9 @@ def read_settled(
         log = _with_checkpoints(log, checkpoints or parse_log(store.list_log(Kind.CHECKPOINT)), passing_over)
         checkpoints = None
         try:
-            checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id, passing_over=passing_over)
+            checkpoint = base or read_checkpoint(
+                store, log, table_id=descriptor.id, passing_over=passing_over, decode=decode
+            )
         except ObjectNotFoundError:
             continue
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
