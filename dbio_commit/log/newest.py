@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dbio_commit.base.clock import Clock
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.log.opening import open_log
+from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import commit_of
 from dbio_commit.log.table_log import TableLog
 from dbio_commit.log.table_state import snapshot_of_parts
@@ -19,8 +20,8 @@ def newest_commits(store: Store, clock: Clock, count: int) -> list[Commit]:
     """The first commits of `Snapshot.history`, at most so many. Raises what `read_snapshot` raises.
 
     Of a table, the places of all commits are read, since a late marker may belong anywhere, and the rest of those that
-    are returned only. The live files are not looked at. A directory without a descriptor has no checkpoint, and all of
-    its markers are read.
+    are returned only. Markers that no checkpoint covers are read as a whole: their bodies decide their places, too. So
+    are all of a directory without a descriptor, which has no checkpoint.
     """
 
     def read() -> list[Commit]:
@@ -48,13 +49,20 @@ def _newest(found: TableLog, count: int) -> list[Commit]:
         chosen = _last(in_order([*stored.in_brief(removed_by(news)), *news]), count)
         outlines = {it.tid: it for it in stored.outlines_of([it.tid for it in chosen if it.place is not None])}
         return snapshot_of_parts(found.store, settled).entries([outlines.get(it.tid, it) for it in chosen])
-    if any(it.marker.removed_tids for it in checkpoint.commits):  # what they remove is to be found first
-        return found.snapshot().history()[:count]
+    if any(it.marker.removed_tids for it in checkpoint.commits) or _may_be_misplaced(settled):
+        return found.snapshot().history()[:count]  # it finds what these remove, and refuses a file outside
     chosen = _last(in_order(settled.decided), count)
     places = {it.place for it in chosen if it.place is not None}
     where, number = found.store.url_of(names.checkpoint(checkpoint.number)), checkpoint.number
     whole = decode_lines(bodies[number], places, number=number, where=where) if places else {}
     return [commit_of(whole[it.place] if it.place is not None else it) for it in chosen]
+
+
+def _may_be_misplaced(settled: Settled) -> bool:
+    """Whether a commit adds a file outside of all partitions. Readers refuse it if it is live (PROTOCOL.md 8.1)."""
+    layout = settled.layout(settled.metadata(settled.news))
+    directories = {names.split(path)[0] for it in settled.decided for path in it.marker.added}
+    return any(tuple(names.parse_partition(directory)) != layout for directory in directories)
 
 
 def _last(commits: Sequence[Decided], count: int) -> list[Decided]:

@@ -1,5 +1,6 @@
 """The newest commits are the first of the history, and no others are decoded as a whole."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -125,6 +126,19 @@ def test_no_transaction_is_decoded_as_a_whole_that_is_not_among_the_newest(form:
         made.store._identity += "-of-another-process"
         with decoded_at_most(4):
             assert len(newest(table, 5)) == 5
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_live_file_outside_of_all_partitions_is_refused(is_live: bool) -> None:
+    made = ByChance(0)
+    made.append()
+    made.store.put_if_absent(names.committed("7"), json.dumps({"added": [data("7")], "removed": []}).encode())
+    if not is_live:
+        made.store.put_if_absent(names.committed("8"), json.dumps({"added": [], "removed": [data("7")]}).encode())
+        check(made.table)
+        return
+    with pytest.raises(CorruptMarkerError, match="partitioned by"):
+        newest(made.table, 1)
 
 
 def test_a_checkpoint_that_no_writer_makes_is_refused() -> None:
